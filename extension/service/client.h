@@ -15,8 +15,10 @@ MirrorKey mirror_key(Relation index, const MetaPage& meta);
 
 // Whether searches of this index may use the service, by its state and ivfpq.executor. If not, sets
 // *reason, except for ivfpq.executor = 'cpu'. Reports an error if ivfpq.executor is 'service' and
-// no worker serves.
+// no worker serves; one that is silent has pgwarp.service_timeout to give a sign of life.
 bool service_usable(Relation index, const char** reason);
+// The same for plans: reports no error, and does not wait.
+bool service_would_be_used(Relation index);
 
 // Whether ivfpq.executor is 'service'.
 bool insists_on_service();

@@ -15,6 +15,7 @@ extern "C" {
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/bgworker_internals.h"
 #include "replication/walsender.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
@@ -31,6 +32,11 @@ namespace {
 shmem_startup_hook_type previous_startup = nullptr;
 
 char* area = nullptr;
+
+// The postmaster has loaded the library.
+bool preloaded = false;
+// Devices whose worker the postmaster will start.
+bool registered[most_devices] = {};
 
 ServiceCounts counts;
 ServiceLayout layout;
@@ -166,7 +172,13 @@ void startup() {
         }
         if (change_counts) init_change_counts(change_counts);
         service->places = settings.statistics_places;
-        for (int i = 0; i < service->devices; ++i) init_device(service_device(i));
+        for (int i = 0; i < service->devices; ++i) {
+            ServiceDevice* device = service_device(i);
+            init_device(device);
+            if (!registered[i])
+                strlcpy(device->why, "max_worker_processes is used up, so that it has no worker",
+                        sizeof(device->why));
+        }
     }
     LWLockRelease(AddinShmemInitLock);
 }
@@ -555,8 +567,30 @@ void repair_rings() {
     if (some) ConditionVariableBroadcast(&own_device->block_freed);
 }
 
+namespace {
+
+// The postmaster's list of workers; from 18 on it is doubly linked.
+[[maybe_unused]] int length_of(const slist_head& list) {
+    int length = 0;
+    for (const slist_node* at = list.head.next; at; at = at->next) ++length;
+    return length;
+}
+[[maybe_unused]] int length_of(const dlist_head& list) {
+    int length = 0;
+    for (const dlist_node* at = list.head.next; at && at != &list.head; at = at->next) ++length;
+    return length;
+}
+
+}  // namespace
+
+const char* why_no_service() {
+    return preloaded ? "pgwarp.devices is 'none'"
+                     : "the library was not preloaded (shared_preload_libraries)";
+}
+
 void request_service() {
     if (!process_shared_preload_libraries_in_progress) return;
+    preloaded = true;
     if (strcmp(settings.devices, "none") == 0) return;
     compat_request_shared_memory(request_memory);
     previous_startup = shmem_startup_hook;
@@ -578,7 +612,10 @@ void request_service() {
         worker.bgw_main_arg = Int32GetDatum(i);
         strlcpy(worker.bgw_library_name, "pgwarp", sizeof(worker.bgw_library_name));
         strlcpy(worker.bgw_function_name, "pgwarp_service_main", sizeof(worker.bgw_function_name));
+        // It tells the log if there is no place left, and nobody else.
+        const int before = length_of(BackgroundWorkerList);
         RegisterBackgroundWorker(&worker);
+        registered[i] = length_of(BackgroundWorkerList) > before;
     }
 }
 

@@ -483,6 +483,8 @@ bool serves_from_device();
 
 // memory.cpp: called while the postmaster loads the library.
 void request_service();
+// Why there is none.
+const char* why_no_service();
 
 // Called by the device's worker, also in a signal handler: neither function allocates.
 void set_worker_state(ServiceDevice* device, WorkerState state);

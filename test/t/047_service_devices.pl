@@ -112,7 +112,23 @@ finish($_) for @sessions[0 .. 3];
 ok(logged(qr/pgwarp service drops what was sent by half: [3-9]\d{6} bytes/, $from),
 	'half a list goes with the session that sent it');
 is(worker($place), $before, 'the worker is still the same');
-$_->quit for @sessions[0 .. 2];
+$_->quit for @sessions[0 .. 3];
+
+# All devices are silent: a search asks one after the other.
+value($node, "ALTER INDEX t_1 SET (placement = replicate); SELECT pgwarp_prewarm('t_1')");
+my @workers = split /\n/, value($node, 'SELECT pid FROM pgwarp_devices() ORDER BY place');
+kill('STOP', @workers);
+my $asker = session($node);
+$asker->query('SET enable_seqscan = off; SET pgwarp.service_timeout = 3000');
+is($asker->query("SELECT id FROM t ORDER BY v <-> vec(7, 32) LIMIT 1"), 7, 'silent: the pages are read');
+is(value($node, 'SELECT count(*), bool_or(serves) FROM pgwarp_devices()'), scalar(@workers) . '|f', 'all are silent');
+start($asker, "SET ivfpq.executor = 'service'; SELECT id FROM t ORDER BY v <-> vec(7, 32) LIMIT 1");
+like((finish($asker))[1], qr/ERROR:  the pgwarp service is not available: the service was silent for too long/,
+	'silent: an error for who insists');
+kill('CONT', @workers);
+is($asker->query('SELECT id FROM t ORDER BY v <-> vec(8, 32) LIMIT 1') . $asker->query('SELECT path FROM ivfpq_last_scan()'),
+	'8service', 'silent no longer: and an answer');
+$asker->quit;
 indexes_are_sound($node);
 $node->stop;
 done_testing();
