@@ -295,9 +295,7 @@ void close_part(ListSender* sender) {
     sender->part = nullptr;
 }
 
-}  // namespace
-
-namespace {
+// --- models
 
 // Sends a part of a model's floats. False: no buffer came free in time.
 bool send_floats(ServiceDevice* device, const MirrorKey& key, const ModelPart& part,
