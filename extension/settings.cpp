@@ -41,6 +41,7 @@ Settings settings = {
     .host_threads = 1,
     .statistics_places = 1024,
     .watchdog_timeout = 30000,
+    .audit_timeout = 4000,
     .fault = static_cast<int>(Fault::none),
     .fault_device = -1,
     .fault_after = 0,
@@ -188,6 +189,12 @@ void define_service_settings() {
         "0 never ends it. Opening the devices may take ten times as long.",
         &settings.watchdog_timeout, settings.watchdog_timeout, 0, INT_MAX / 10, PGC_SIGHUP,
         GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    // Below the five seconds that DROP DATABASE waits for sessions to leave.
+    DefineCustomIntVariable("ivfpq.audit_timeout", "Sets how long one audit may take.",
+                            "An index whose audit took longer is not audited for ten minutes. 0 "
+                            "sets no limit.",
+                            &settings.audit_timeout, settings.audit_timeout, 0, INT_MAX, PGC_SIGHUP,
+                            GUC_UNIT_MS, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("pgwarp.debug_statistics_places",
                             "Sets for how many indexes there are statistics.",
                             "For tests of pgwarp.", &settings.statistics_places,

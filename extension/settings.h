@@ -42,6 +42,7 @@ struct Settings {
     int host_threads;
     int statistics_places;
     int watchdog_timeout;  // milliseconds; 0: none
+    int audit_timeout;     // milliseconds, of one audit; 0: none
     int fault;             // Fault; for tests
     int fault_device;      // place of the device that has the fault; -1: all
     int fault_after;       // device calls of a build that succeed before the fault

@@ -91,6 +91,11 @@ struct DeviceOptions {
     bool near = false;
 };
 
+// Of centroids and codebook.
+inline size_t model_floats(const QuantizerShape& shape) {
+    return size_t{shape.lists} * shape.dims + size_t{shape.codebook_rows()} * codewords;
+}
+
 struct DeviceMemoryUse {
     size_t used;      // by lists, data sets and scratch space
     size_t reserved;  // taken from the device, used or not
@@ -114,6 +119,10 @@ class Device {
     // Releases unused memory, but keeps about `keep` bytes of it. Memory that a batch in flight may
     // read counts as used.
     virtual void trim(size_t /*keep*/) noexcept {}
+    // What a store without lists takes of the device's memory, at least.
+    virtual size_t store_bytes(const QuantizerShape& shape) const noexcept {
+        return model_floats(shape) * sizeof(float);
+    }
     // Copies the model. `attributes`: those of the lists' entries.
     virtual std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer,
                                                        const AttributeLayout& attributes) = 0;

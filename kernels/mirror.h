@@ -25,7 +25,9 @@
 
 namespace pgwarp {
 
-// Identifies an index and its storage: tablespace, file and build change when it is rebuilt.
+// Identifies an index and its storage: tablespace, file and build change when it is rebuilt. A
+// database that was dropped may have left its number, and a copy of its template the other fields,
+// to another database: that one is another incarnation.
 struct MirrorKey {
     uint32_t database;
     uint32_t index;
@@ -33,6 +35,7 @@ struct MirrorKey {
     uint32_t tablespace;
     uint32_t file;
     uint64_t build;
+    uint64_t incarnation = 0;  // of the database
 
     friend bool operator==(const MirrorKey&, const MirrorKey&) = default;
 };
@@ -124,7 +127,9 @@ struct MirrorSearch {
     // The lists that the mirror should have: an answer is complete if it has these and no others.
     ListRange range = {};
 
-    enum class Outcome : uint32_t { found, unknown, failed };
+    // refused: unknown, because the device has no room for the model. No mirror says this, but who
+    // has tried to add the index.
+    enum class Outcome : uint32_t { found, unknown, failed, refused };
     Outcome outcome;
     Neighbor* found;  // (k)
     uint32_t found_count;
@@ -194,8 +199,11 @@ class Mirror {
     bool knows(const MirrorKey& key) const;
     MirrorIndex index(const MirrorKey& key) const;
 
+    // False: the device is too small for such a model, whatever else is there.
+    bool can_hold(const QuantizerShape& shape) const;
     // Adds an index, and replaces an earlier build of it. Where there is no room for its model, the
     // least recently searched indexes are forgotten: a standby is never told of dropped indexes.
+    // Throws OutOfDeviceMemory where that did not help; at once if it cannot.
     void add(const MirrorKey& key, const Quantizer& model, const AttributeLayout& attributes = {});
     // Forgets an index, or all indexes of a database (index 0).
     void forget(uint32_t database, uint32_t index);

@@ -1066,11 +1066,12 @@ CREATE FUNCTION pgwarp_stat_copies(
     OUT batches bigint,
     OUT batch_queries bigint,
     OUT own_lists bigint,
-    OUT part int)
+    OUT part int,
+    OUT refused_bytes bigint)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION pgwarp_stat_copies() IS
-    'what the view pg_stat_pgwarp_devices reads: what each device has of each index of this database';
+    'what the views pg_stat_pgwarp and pg_stat_pgwarp_devices read: what each device has of each index of this database';
 
 CREATE FUNCTION pgwarp_stat_audits(
     OUT index oid,
@@ -1100,9 +1101,12 @@ CREATE VIEW pg_stat_pgwarp AS
         CASE WHEN s.batches > 0 THEN s.batch_queries::float8 / s.batches::float8 END AS mean_batch,
         s.lists, s.resident_lists, s.bytes, s.reloads, s.appends, s.received_bytes, s.evictions,
         s.errors, a.audited, a.recall, a.recall_low, a.recall_high, a.conditions_audited,
-        a.conditions_recall, a.conditions_recall_low, a.conditions_recall_high, a.audits_dropped
+        a.conditions_recall, a.conditions_recall_low, a.conditions_recall_high, a.audits_dropped,
+        r.refused_bytes
     FROM pgwarp_stat_indexes() AS s
         FULL JOIN pgwarp_stat_audits() AS a ON a.index = s.index
+        LEFT JOIN (SELECT c.index, pg_catalog.max(c.refused_bytes) AS refused_bytes
+            FROM pgwarp_stat_copies() AS c GROUP BY c.index) AS r ON r.index = coalesce(s.index, a.index)
         JOIN pg_class AS i ON i.oid = coalesce(s.index, a.index)
         JOIN pg_index AS x ON x.indexrelid = i.oid
         JOIN pg_class AS t ON t.oid = x.indrelid
@@ -1114,7 +1118,7 @@ CREATE VIEW pg_stat_pgwarp_devices AS
     SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
         i.oid AS indexrelid, c.place, c.lists, c.resident_lists, c.bytes, c.batches,
         CASE WHEN c.batches > 0 THEN c.batch_queries::float8 / c.batches::float8 END AS mean_batch,
-        c.own_lists, c.part
+        c.own_lists, c.part, c.refused_bytes
     FROM pgwarp_stat_copies() AS c
         JOIN pg_class AS i ON i.oid = c.index
         JOIN pg_index AS x ON x.indexrelid = i.oid

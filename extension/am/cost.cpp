@@ -72,9 +72,7 @@ struct ScanPlan {
 
 // Whether scans will go to the service. Sends no request and reports nothing: the scan does that.
 bool will_be_served(Relation index) {
-    const char* reason;
-    return settings.executor != static_cast<int>(ExecutorChoice::cpu) && service_serves(&reason) &&
-           service_usable(index, &reason);
+    return service_would_be_used(index);
 }
 
 // The effort for a scan on this CPU.

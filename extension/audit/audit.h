@@ -56,6 +56,7 @@ struct AuditedIndex {
     Oid database;  // invalid: the place is free
     Oid index;
     TimestampTz last_used;
+    TimestampTz skipped_until;  // an audit took too long
     // What the estimates are about. If one of them changes, they begin anew.
     uint32 file;
     int64 curve_at;
@@ -128,7 +129,9 @@ void take_record(const AuditRecord& record, char* to);
 
 // With the lock held: the place of an index, and null if it has none.
 AuditedIndex* find_audited(Oid database, Oid index);
-// The same; if it has none, it gets one, and the one unused for longest may give way.
+// Whether searches of the index are not to be audited now.
+bool is_skipped(Oid database, Oid index);
+// The place of an index; if it has none, it gets one, and the one unused for longest may give way.
 AuditedIndex* audited_index(Oid database, Oid index);
 // What is known of the recall of a group: since corrections last changed, once that is enough.
 RecallEstimate known_recall(const AuditedIndex& entry, AuditedIndex::Group group);

@@ -35,6 +35,7 @@ void begin_anew(AuditedIndex* entry, const MetaPage& meta, uint32 file) {
     entry->index = before.index;
     entry->dropped = before.dropped;
     entry->last_used = before.last_used;
+    entry->skipped_until = before.skipped_until;
     entry->file = file;
     entry->curve_at = meta.curve_at;
     for (int k = 0; k < RecallCurve::ks; ++k) {
@@ -171,6 +172,11 @@ AuditedIndex* find_audited(Oid database, Oid index) {
     for (AuditedIndex& entry : audits->indexes)
         if (entry.index == index && entry.database == database) return &entry;
     return nullptr;
+}
+
+bool is_skipped(Oid database, Oid index) {
+    const AuditedIndex* entry = find_audited(database, index);
+    return entry && entry->skipped_until > GetCurrentTimestamp();
 }
 
 AuditedIndex* audited_index(Oid database, Oid index) {

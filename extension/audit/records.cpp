@@ -120,7 +120,7 @@ void hand_over(const SearchToAudit& search) {
     audits->allowance =
         std::min(most_allowance, audits->allowance + allowed_share * search.seconds * search.every);
     drop_old_records();
-    if (bytes && audits->allowance > 0 &&
+    if (bytes && audits->allowance > 0 && !is_skipped(record.database, record.index) &&
         audits->head - audits->tail + record.bytes <= AuditShared::ring_bytes) {
         write_ring(bytes, record.bytes);
         ++audits->records;

@@ -8,6 +8,7 @@
 #include "extension/audit/audit.h"
 #include "extension/index/argument.h"
 #include "extension/index/options.h"
+#include "extension/settings.h"
 #include "extension/util/stopwatch.h"
 
 extern "C" {
@@ -26,6 +27,7 @@ extern "C" {
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "utils/timeout.h"
 }
 
 namespace pgwarp {
@@ -62,7 +64,7 @@ Next next_record(AuditRecord* record, char* bytes) {
     LWLockAcquire(audits->lock, LW_EXCLUSIVE);
     while (next == Next::nothing && first_record(record)) {
         const bool useful =
-            audits->allowance > 0 &&
+            audits->allowance > 0 && !is_skipped(record->database, record->index) &&
             !TimestampDifferenceExceeds(record->at, GetCurrentTimestamp(), oldest_record_ms);
         if (!useful) {
             if (AuditedIndex* entry = find_audited(record->database, record->index))
@@ -99,8 +101,26 @@ bool is_the_same(Oid relation, uint32 file) {
     return same;
 }
 
+// Ends audits of the index for a while, so that those of others have their turn.
+void skip_index(const AuditRecord& record) {
+    constexpr int skipped_ms = 10 * 60 * 1000;
+    LWLockAcquire(audits->lock, LW_EXCLUSIVE);
+    audited_index(record.database, record.index)->skipped_until =
+        TimestampTzPlusMilliseconds(GetCurrentTimestamp(), skipped_ms);
+    LWLockRelease(audits->lock);
+    ereport(LOG, (errmsg("an audit of index %u took longer than ivfpq.audit_timeout", record.index),
+                  errdetail("Its searches are not audited for ten minutes.")));
+}
+
+// Raises no error, also if the time is over just now.
+void end_timeout() {
+    disable_timeout(STATEMENT_TIMEOUT, false);
+    QueryCancelPending = false;
+}
+
 void audit(const AuditRecord& record, const char* bytes) {
     StartTransactionCommand();
+    if (settings.audit_timeout > 0) enable_timeout_after(STATEMENT_TIMEOUT, settings.audit_timeout);
     PushActiveSnapshot(GetTransactionSnapshot());
     if (lock_at_once(record.index) && is_the_same(record.index, record.file)) {
         // As the table's owner: index expressions are the owner's code.
@@ -112,22 +132,29 @@ void audit(const AuditRecord& record, const char* bytes) {
         close_index(open);
     }
     PopActiveSnapshot();
+    end_timeout();
     CommitTransactionCommand();
 }
 
 // An audit that fails is none; the index's searches tell what is wrong with it.
 void audit_or_report(const AuditRecord& record, const char* bytes) {
     const MemoryContext context = CurrentMemoryContext;
+    const TimestampTz began = GetCurrentTimestamp();
     PG_TRY();
     { audit(record, bytes); }
     PG_CATCH();
     {
         HOLD_INTERRUPTS();
+        end_timeout();
         MemoryContextSwitchTo(context);
         ErrorData* error = CopyErrorData();
         FlushErrorState();
         AbortCurrentTransaction();
-        ereport(LOG, (errmsg("an audit of index %u failed: %s", record.index, error->message)));
+        if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && settings.audit_timeout > 0 &&
+            TimestampDifferenceExceeds(began, GetCurrentTimestamp(), settings.audit_timeout - 1))
+            skip_index(record);
+        else
+            ereport(LOG, (errmsg("an audit of index %u failed: %s", record.index, error->message)));
         FreeErrorData(error);
         RESUME_INTERRUPTS();
     }

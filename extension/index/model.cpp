@@ -344,6 +344,24 @@ void read_codebook(Relation index, const MetaPage& meta, float* codebook) {
     pfree(words);
 }
 
+namespace {
+
+// Rows [begin, end) of a run of the model, (end - begin)(elements).
+void read_rows(Relation index, const MetaPage& meta, const RowRun& run, const RowRange& range,
+               float* rows) {
+    visit_rows(index, meta, run, range, [&]<typename Element>(const PageRows<Element>& page) {
+        copy_floats(page.data, Size{page.count} * page.length,
+                    rows + Size{page.first - range.begin} * run.elements + page.begin);
+    });
+}
+
+}  // namespace
+
+void read_centroids(Relation index, const MetaPage& meta, uint32 begin, uint32 end,
+                    float* centroids) {
+    read_rows(index, meta, centroid_run(meta), {begin, end}, centroids);
+}
+
 Quantizer read_model(Relation index, const MetaPage& meta) {
     const auto alloc = [](Size floats) {
         return static_cast<float*>(
@@ -351,11 +369,7 @@ Quantizer read_model(Relation index, const MetaPage& meta) {
     };
     const auto read = [&](const RowRun& run) {
         float* rows = alloc(Size{run.rows} * run.elements);
-        visit_rows(index, meta, run, {0, run.rows},
-                   [&]<typename Element>(const PageRows<Element>& page) {
-                       copy_floats(page.data, Size{page.count} * page.length,
-                                   rows + Size{page.first} * run.elements + page.begin);
-                   });
+        read_rows(index, meta, run, {0, run.rows}, rows);
         return rows;
     };
     const float* centroids = read(centroid_run(meta));

@@ -43,6 +43,10 @@ void read_table(Relation index, const MetaPage& meta, const float* query, float*
 // The centroid of a list, (code_dims).
 void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid);
 
+// Those of lists [begin, end), (end - begin)(code_dims).
+void read_centroids(Relation index, const MetaPage& meta, uint32 begin, uint32 end,
+                    float* centroids);
+
 // The list nearest to a vector, of those of the nearest parents, and its centroid (code_dims).
 uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, float* centroid);
 

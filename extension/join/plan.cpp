@@ -204,10 +204,7 @@ struct BatchCosts {
 
 // Whether the service answers scans. A batch of this process would not be faster.
 bool is_served(Relation index) {
-    const char* reason;
-    return settings.executor != static_cast<int>(ExecutorChoice::cpu) &&
-           (settings.executor == static_cast<int>(ExecutorChoice::service) ||
-            (service_serves(&reason) && service_usable(index, &reason)));
+    return insists_on_service() || service_would_be_used(index);
 }
 
 BatchCosts costs_of(const IndexPath* scan, double limit, double queries,

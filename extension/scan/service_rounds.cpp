@@ -428,7 +428,11 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
 
 bool may_ask_service(Relation index, ScanState* s) {
     const char* why;
-    if (s->service.done || (s->report.rounds > 0 && !service_serves(&why))) return false;
+    // Who has got rows gets the others, too, and no error.
+    if (s->service.done ||
+        (s->report.rounds > 0 &&
+         (!service_serves(&why) || (insists_on_service() && service_is_silent()))))
+        return false;
     if (!service_usable(index, &s->report.reason)) return false;
     if (!fits_service(s->conditions.all())) {
         s->report.reason = "too many conditions for the service";

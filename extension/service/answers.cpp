@@ -177,16 +177,10 @@ void note_failure(Attempt result, const char* message, const char* what) {
 
 namespace {
 
-// The worker asks one backend for a model, and another one if no model has come after 500 ms.
-bool may_ask_for_model(Worker* worker, const MirrorKey& key) {
-    constexpr int interval_ms = 500;
-    const TimestampTz now = GetCurrentTimestamp();
-    if (worker->wanted_model == key &&
-        !TimestampDifferenceExceeds(worker->model_wanted_at, now, interval_ms))
-        return false;
-    worker->wanted_model = key;
-    worker->model_wanted_at = now;
-    return true;
+// The outcome of a question about an index that the mirror does not know.
+MirrorSearch::Outcome outcome_of_unknown(const Worker* worker, const MirrorKey& key) {
+    return is_refused(worker, key) ? MirrorSearch::Outcome::refused
+                                   : MirrorSearch::Outcome::unknown;
 }
 
 // How many lists of an index are resident, and which are missing, where the slot has a block.
@@ -197,16 +191,13 @@ void report_resident(Worker* worker, uint32 number) {
     const int block = slot->block;
     pg_compiler_barrier();  // nothing in the slot is read again
     const MirrorUse* use = worker->mirror->use(key);
-    slot->outcome = MirrorSearch::Outcome::found;
+    slot->outcome = use ? MirrorSearch::Outcome::found : outcome_of_unknown(worker, key);
+    slot->bring_model = !use && wants_model(worker, key);
     slot->found_count = use ? use->resident_lists : 0;
     slot->probed_count = 0;
     slot->missing_count = 0;
     if (block >= 0 &&
         owns_block(own_device, static_cast<int>(number), static_cast<uint32>(block))) {
-        if (!use) {
-            slot->outcome = MirrorSearch::Outcome::unknown;
-            slot->bring_model = may_ask_for_model(worker, key);
-        }
         slot->missing_count = static_cast<uint32>(worker->mirror->name_missing(
             key, range, std::span(service_block(own_device, block)->missing)));
     }
@@ -346,9 +337,9 @@ bool answer_searches(Worker* worker) {
     for (const MirrorSearch* search : worker->answered) {
         const auto number = static_cast<uint32>(search - worker->searches.data());
         SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
-        slot->outcome = search->outcome;
-        slot->bring_model = slot->outcome == MirrorSearch::Outcome::unknown &&
-                            may_ask_for_model(worker, search->key);
+        const bool unknown = search->outcome == MirrorSearch::Outcome::unknown;
+        slot->outcome = unknown ? outcome_of_unknown(worker, search->key) : search->outcome;
+        slot->bring_model = unknown && wants_model(worker, search->key);
         slot->found_count = search->found_count;
         slot->taken = search->taken;
         slot->probed_count = search->probed_count;

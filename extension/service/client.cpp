@@ -7,10 +7,12 @@
 #include "extension/util/stopwatch.h"
 
 extern "C" {
+#include "access/htup_details.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/s_lock.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 }
 
@@ -180,9 +182,20 @@ bool wait_for_answer(SearchSlot* slot, Patience* patience) {
     return true;
 }
 
+// The transaction that wrote the database's row. ALTER DATABASE writes another row: then models and
+// lists are sent again.
+static TransactionId database_incarnation() {
+    const HeapTuple tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+    if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for database %u", MyDatabaseId);
+    const TransactionId writer = HeapTupleHeaderGetRawXmin(tuple->t_data);
+    ReleaseSysCache(tuple);
+    return writer;
+}
+
 MirrorKey mirror_key(Relation index, const MetaPage& meta) {
-    return {MyDatabaseId, RelationGetRelid(index), compat_tablespace(index),
-            compat_file_number(index), meta.build_id};
+    return {
+        MyDatabaseId,  RelationGetRelid(index), compat_tablespace(index), compat_file_number(index),
+        meta.build_id, database_incarnation()};
 }
 
 const char* why_not_served(const ServiceDevice* device) {
@@ -195,8 +208,7 @@ bool insists_on_service() {
 
 bool service_serves(const char** reason) {
     if (any_worker_serves()) return true;
-    *reason = service ? why_not_served(service_device(0))
-                      : "the library was not preloaded, or pgwarp.devices is 'none'";
+    *reason = service ? why_not_served(service_device(0)) : why_no_service();
     return false;
 }
 
@@ -208,25 +220,58 @@ bool service_is_silent() {
     return true;
 }
 
-bool service_usable(Relation index, const char** reason) {
-    const auto executor = static_cast<ExecutorChoice>(settings.executor);
-    if (executor == ExecutorChoice::cpu) return false;
-    if (service_serves(reason)) {
-        if (RelationUsesLocalBuffers(index))
-            *reason = "temporary tables are in the memory of their session";
-        else if (executor == ExecutorChoice::automatic && service_is_silent())
-            *reason = silent_reason;
-        else if (executor == ExecutorChoice::automatic && statement_waited_in_vain())
-            *reason = "the service did not answer this statement in time";
-        else
-            return true;
-    } else if (executor == ExecutorChoice::service) {
-        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                        errmsg("the pgwarp service is not available: %s", *reason),
-                        errhint("Set ivfpq.executor to 'auto', or see shared_preload_libraries and "
-                                "pgwarp.devices.")));
+// Waits for a sign of life of a service that is silent. False: there was none.
+static bool service_revives() {
+    constexpr long interval = 10;
+    const TimestampTz end =
+        TimestampTzPlusMilliseconds(GetCurrentTimestamp(), settings.service_timeout);
+    while (service_is_silent()) {
+        if (GetCurrentTimestamp() >= end) return false;
+        sleep_for_answers(interval);
     }
-    return false;
+    return true;
+}
+
+namespace {
+
+// Why a service that serves is not for this index; null: it is.
+const char* why_not_for(Relation index) {
+    if (RelationUsesLocalBuffers(index))
+        return "temporary tables are in the memory of their session";
+    if (insists_on_service()) return nullptr;
+    if (service_is_silent()) return silent_reason;
+    return statement_waited_in_vain() ? "the service did not answer this statement in time"
+                                      : nullptr;
+}
+
+[[noreturn]] void report_unavailable(const char* reason) {
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                    errmsg("the pgwarp service is not available: %s", reason),
+                    errhint("Set ivfpq.executor to 'auto', or see shared_preload_libraries and "
+                            "pgwarp.devices.")));
+    pg_unreachable();
+}
+
+}  // namespace
+
+bool service_usable(Relation index, const char** reason) {
+    if (settings.executor == static_cast<int>(ExecutorChoice::cpu)) return false;
+    const bool serves = service_serves(reason);
+    if (!serves && insists_on_service()) report_unavailable(*reason);
+    if (!serves) return false;
+    if (const char* why = why_not_for(index)) {
+        *reason = why;
+        return false;
+    }
+    if (insists_on_service() && service_is_silent() && !service_revives())
+        report_unavailable(silent_reason);
+    return true;
+}
+
+bool service_would_be_used(Relation index) {
+    const char* reason;
+    return settings.executor != static_cast<int>(ExecutorChoice::cpu) && service_serves(&reason) &&
+           !why_not_for(index);
 }
 
 ScanCosts service_costs(bool refines) {
@@ -374,7 +419,7 @@ bool ask_for_missing(ServiceDevice* device, const MirrorKey& key, const ListRang
 bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists) {
     SearchSlot* slot = ask_service(key, {}, patience);
     if (!slot) return false;
-    const bool answered = slot->outcome == MirrorSearch::Outcome::found;
+    const bool answered = slot->outcome != MirrorSearch::Outcome::failed;
     *lists = slot->found_count;
     release_slot(slot);
     return answered;

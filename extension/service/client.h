@@ -15,8 +15,10 @@ MirrorKey mirror_key(Relation index, const MetaPage& meta);
 
 // Whether searches of this index may use the service, by its state and ivfpq.executor. If not, sets
 // *reason, except for ivfpq.executor = 'cpu'. Reports an error if ivfpq.executor is 'service' and
-// no worker serves.
+// no worker serves; one that is silent has pgwarp.service_timeout to give a sign of life.
 bool service_usable(Relation index, const char** reason);
+// The same for plans: reports no error, and does not wait.
+bool service_would_be_used(Relation index);
 
 // Whether ivfpq.executor is 'service'.
 bool insists_on_service();
@@ -27,6 +29,7 @@ const char* why_not_served(const ServiceDevice* device);
 // Whether no worker serves that has not been silent for too long.
 bool service_is_silent();
 inline constexpr char silent_reason[] = "the service was silent for too long";
+inline constexpr char refused_reason[] = "the device has no room for the model of the index";
 
 // Costs of a scan by the service. `refines`: its device scores candidates by their refinements.
 ScanCosts service_costs(bool refines);
@@ -125,10 +128,14 @@ struct ListToSend {
     bool drop = false;       // no list, but the word that the device should drop it
 };
 
-// Send the model, or lists, to a device. Patience waits for the same device; if it is null, they do
-// not wait for free buffers. send_lists() returns the number of lists sent; with `to_fill`, it ends
-// after some milliseconds. `kind`: not model.
-bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, Patience* patience);
+// Sends the model of an index that a device does not know, if its worker has asked this backend for
+// it. One that `insists` waits until the device has the model, whoever sends it, and is told so: it
+// may ask again. False: the device has it not, or not yet. Patience waits for the same device.
+bool bring_model(ServiceDevice* device, Relation index, const MetaPage& meta, bool asked,
+                 bool insists, Patience* patience);
+// Sends lists to a device; returns their number. With `to_fill`, it ends after some milliseconds.
+// Patience waits for the same device; if it is null, it does not wait for free buffers. `kind`: not
+// model.
 uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
                   const ListToSend* lists, uint32 count, Patience* patience,
                   LoadKind kind = LoadKind::lists);

@@ -188,14 +188,14 @@ static bool ask_device(Relation index, const MetaPage& meta, const MirrorKey& ke
             answer->device = device;
             return copied;
         }
-        const bool unknown = slot->outcome == MirrorSearch::Outcome::unknown;
+        const MirrorSearch::Outcome outcome = slot->outcome;
         const bool asked = slot->bring_model;
         release_slot(slot);
-        if (!unknown || sent || !(asked || insists_on_service())) return false;
-        answer->sent_model = true;
-        if (!send_model(device, index, meta, &answer->patience) || !insists_on_service())
+        if (outcome == MirrorSearch::Outcome::refused) answer->why = refused_reason;
+        if (outcome != MirrorSearch::Outcome::unknown || sent) return false;
+        answer->sent_model = asked || insists_on_service();
+        if (!bring_model(device, index, meta, asked, insists_on_service(), &answer->patience))
             return false;
-        if (!wait_for_loads(&answer->patience)) return false;
     }
 }
 
@@ -291,7 +291,8 @@ void ask_ahead(SearchAhead* searches, int count, const SearchPlanner& planner) {
         free_answer(&search->answer);
         // The worker asks one session for it, and not soon again.
         if (ahead.want_model[i])
-            send_model(asked[i].patience.device, search->index, *search->meta, &asked[i].patience);
+            bring_model(asked[i].patience.device, search->index, *search->meta, true, false,
+                        &asked[i].patience);
     }
     pfree(ahead.lacking);
     pfree(ahead.want_model);

@@ -30,7 +30,7 @@ void fill(ServiceDevice* device, Relation index, const MetaPage& meta, const Mir
     if (missing.unknown) {
         Patience patience = search_patience();
         wait_for(&patience, device, OtherDevices::none);
-        if (missing.bring_model && models) send_model(device, index, meta, &patience);
+        bring_model(device, index, meta, missing.bring_model && models, false, &patience);
         return;
     }
     ListToSend lists[service_most_missing];

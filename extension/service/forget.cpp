@@ -1,6 +1,10 @@
 // Tells the workers of indexes that are gone: dropped, or created by a transaction that was rolled
 // back. Indexes that a worker is not told of, as on a standby, are evicted when it needs the
-// memory.
+// memory; no search finds them, since its key is another (MirrorKey).
+//
+// A drop is told when it is certain: at the commit. Until then the index may stay, with its
+// counters, and others may bring it back: DROP DATABASE and DROP INDEX CONCURRENTLY wait for
+// sessions that still search.
 
 #include "kernels/mirror.h"
 #include "extension/index/options.h"
@@ -11,10 +15,12 @@ extern "C" {
 #include "access/amapi.h"
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/dependency.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 #include "utils/syscache.h"
 }
 
@@ -24,11 +30,40 @@ namespace {
 
 object_access_hook_type previous_hook = nullptr;
 
-// Indexes that this transaction has created and the worker knows. The worker is not told of more
-// than max_new.
-constexpr int max_new = 64;
-Oid new_indexes[max_new];
-int new_count = 0;
+// An index, or a whole database (index 0).
+struct GoneIndex {
+    Oid database;
+    Oid index;
+    bool concurrently;  // dropped by several transactions, of which the last removes it
+    bool gone;          // if this transaction commits
+};
+
+// A list that outlives transactions.
+struct GoneIndexes {
+    GoneIndex* items;
+    int count;
+    int room;
+
+    void add(const GoneIndex& item) {
+        for (int i = 0; i < count; ++i)
+            if (items[i].database == item.database && items[i].index == item.index) return;
+        if (!items) {
+            constexpr int first_room = 16;
+            items = static_cast<GoneIndex*>(
+                MemoryContextAlloc(TopMemoryContext, first_room * sizeof(GoneIndex)));
+            room = first_room;
+        } else if (count == room) {
+            items = static_cast<GoneIndex*>(
+                repalloc_huge(items, 2 * static_cast<Size>(room) * sizeof(GoneIndex)));
+            room *= 2;
+        }
+        items[count++] = item;
+    }
+};
+
+// Created by this transaction, and a worker knows them.
+GoneIndexes created = {};
+GoneIndexes dropped = {};
 
 bool is_ivfpq(Oid relation) {
     const HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
@@ -45,49 +80,89 @@ bool is_ivfpq(Oid relation) {
     return ours;
 }
 
-// Runs before commit: a drop that is rolled back only costs loading the lists again.
 void note_drop(ObjectAccessType access, Oid class_id, Oid object, int sub, void* argument) {
     if (previous_hook) previous_hook(access, class_id, object, sub, argument);
     if (access != OAT_DROP || !service || sub != 0) return;
+    const auto* drop = static_cast<const ObjectAccessDrop*>(argument);
     if (class_id == RelationRelationId) {
-        if (!is_ivfpq(object)) return;
-        post_forget(MyDatabaseId, object);
-        forget_statistics(MyDatabaseId, object);
+        const bool concurrently = drop && (drop->dropflags & PERFORM_DELETION_CONCURRENTLY) != 0;
+        if (is_ivfpq(object)) dropped.add({MyDatabaseId, object, concurrently, false});
     } else if (class_id == DatabaseRelationId) {
-        post_forget(object, InvalidOid);
-        forget_statistics(object, InvalidOid);
+        dropped.add({object, InvalidOid, false, false});
     }
 }
 
-void forget_new() {
-    for (int i = 0; i < new_count; ++i) post_forget(MyDatabaseId, new_indexes[i]);
-    new_count = 0;
+// A subtransaction that dropped an index may have been rolled back.
+void find_gone() {
+    int kept = 0;
+    for (int i = 0; i < dropped.count; ++i) {
+        GoneIndex item = dropped.items[i];
+        // No subtransaction drops a database.
+        item.gone =
+            !OidIsValid(item.index) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(item.index));
+        if (item.gone || item.concurrently) dropped.items[kept++] = item;
+    }
+    dropped.count = kept;
+}
+
+void tell_gone() {
+    int kept = 0;
+    for (int i = 0; i < dropped.count; ++i) {
+        const GoneIndex& item = dropped.items[i];
+        if (!item.gone) {
+            dropped.items[kept++] = item;
+            continue;
+        }
+        post_forget(item.database, item.index);
+        forget_statistics(item.database, item.index);
+    }
+    dropped.count = kept;
+}
+
+void forget_all(GoneIndexes* indexes) {
+    for (int i = 0; i < indexes->count; ++i)
+        post_forget(indexes->items[i].database, indexes->items[i].index);
+    indexes->count = 0;
 }
 
 void at_transaction_end(XactEvent event, void*) {
-    if (event == XACT_EVENT_ABORT) forget_new();
-    if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE) new_count = 0;
+    switch (event) {
+        case XACT_EVENT_PRE_COMMIT:
+            find_gone();
+            break;
+        case XACT_EVENT_COMMIT:
+            tell_gone();
+            created.count = 0;
+            break;
+        case XACT_EVENT_ABORT:
+            forget_all(&created);
+            dropped.count = 0;
+            break;
+        case XACT_EVENT_PREPARE:
+            // No session is told how it ends. Until then no other can open these indexes; if they
+            // stay, they are loaded again.
+            forget_all(&created);
+            forget_all(&dropped);
+            break;
+        case XACT_EVENT_PARALLEL_COMMIT:
+        case XACT_EVENT_PARALLEL_ABORT:
+        case XACT_EVENT_PARALLEL_PRE_COMMIT:
+        case XACT_EVENT_PRE_PREPARE:
+            break;
+    }
 }
 
 // Forgets all new indexes, not only those of the subtransaction: that only costs loading the others
 // again.
 void at_subtransaction_end(SubXactEvent event, SubTransactionId, SubTransactionId, void*) {
-    if (event == SUBXACT_EVENT_ABORT_SUB) forget_new();
+    if (event == SUBXACT_EVENT_ABORT_SUB) forget_all(&created);
 }
 
 }  // namespace
 
 void forget_at_abort(Relation index) {
     if (index->rd_createSubid == InvalidSubTransactionId) return;
-    static bool registered = false;
-    if (!registered) {
-        RegisterXactCallback(at_transaction_end, nullptr);
-        RegisterSubXactCallback(at_subtransaction_end, nullptr);
-        registered = true;
-    }
-    for (int i = 0; i < new_count; ++i)
-        if (new_indexes[i] == RelationGetRelid(index)) return;
-    if (new_count < max_new) new_indexes[new_count++] = RelationGetRelid(index);
+    created.add({MyDatabaseId, RelationGetRelid(index), false, false});
 }
 
 // Under the lock.
@@ -142,6 +217,8 @@ bool take_forget(ServiceDevice* device, Forget* forget) {
 void install_drop_hook() {
     previous_hook = object_access_hook;
     object_access_hook = note_drop;
+    RegisterXactCallback(at_transaction_end, nullptr);
+    RegisterSubXactCallback(at_subtransaction_end, nullptr);
 }
 
 }  // namespace pgwarp

@@ -24,7 +24,9 @@ namespace {
 bool send_index(ServiceDevice* device, Relation index, const MetaPage& meta, const Shards* shards,
                 Patience* patience) {
     wait_for(patience, device, OtherDevices::none);
-    if (!send_model(device, index, meta, patience)) return false;
+    if (!is_held(device, mirror_key(index, meta)) &&
+        !bring_model(device, index, meta, false, true, patience))
+        return false;
     const int number = device_number(device);
     auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
     uint32 count = 0;
@@ -52,8 +54,9 @@ bool load_into(ServiceDevice* device, Relation index, const MetaPage& meta, uint
            count_loaded(index, meta, &patience, resident);
 }
 
-const char* why_not_taken(const ServiceDevice* device) {
-    return worker_serves(device) ? silent_reason : why_not_served(device);
+const char* why_not_taken(const ServiceDevice* device, const MirrorKey& key) {
+    if (!worker_serves(device)) return why_not_served(device);
+    return is_refused(device, key) ? refused_reason : silent_reason;
 }
 
 [[noreturn]] void report_not_taken(Relation index, const char* reason) {
@@ -72,7 +75,8 @@ void warn_of_device(const ServiceDevice* device, Relation index, const char* rea
 
 // Loads every list into the devices that own it; returns the number of resident lists: of several
 // copies of a part, the one with the fewest counts.
-int64 load_shards(Relation index, const MetaPage& meta, const Shards& shards) {
+int64 load_shards(Relation index, const MetaPage& meta, const MirrorKey& key,
+                  const Shards& shards) {
     Patience patiences[most_devices];
     bool sent[most_devices] = {};
     for (int i = 0; i < service->devices; ++i) {
@@ -96,11 +100,12 @@ int64 load_shards(Relation index, const MetaPage& meta, const Shards& shards) {
     int64 all = -1;
     for (uint32 part = 0; part < shards.parts; ++part)
         if (of_parts[part] >= 0) all = Max(all, int64{0}) + of_parts[part];
-    if (all < 0) report_not_taken(index, failed ? why_not_taken(failed) : "all devices are away");
+    if (all < 0)
+        report_not_taken(index, failed ? why_not_taken(failed, key) : "all devices are away");
     if (failed) {
         const bool others = of_parts[shards.part_of[device_number(failed)]] >= 0;
         warn_of_device(
-            failed, index, why_not_taken(failed),
+            failed, index, why_not_taken(failed, key),
             others ? "Other devices have its lists." : "Sessions read its lists from pages.");
     }
     return Min(all, int64{meta.lists});
@@ -124,7 +129,7 @@ int64 load_index(const OpenIndex& open) {
     Shards shards;
     const MirrorKey key = mirror_key(open.index, meta);
     if (find_shards(open.index, meta, key, &shards, true))
-        return load_shards(open.index, meta, shards);
+        return load_shards(open.index, meta, key, shards);
     const Route route = route_load(key, placement_of(open.index));
     reason = "its device is away";
     // Of several copies, the one with the fewest lists counts.
@@ -136,7 +141,7 @@ int64 load_index(const OpenIndex& open) {
             fewest = fewest < 0 ? resident : Min(fewest, int64{resident});
         } else {
             failed = route.devices[i];
-            reason = why_not_taken(failed);
+            reason = why_not_taken(failed, key);
         }
     }
     if (fewest < 0) report_not_taken(open.index, reason);
@@ -288,7 +293,7 @@ PGWARP_FUNCTION(pgwarp_stat_indexes) {
 
 // What each device has of each index of this database.
 PGWARP_FUNCTION(pgwarp_stat_copies) {
-    constexpr int columns = 9;
+    constexpr int columns = 10;
     check_signature(fcinfo, 0, columns);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
@@ -296,7 +301,9 @@ PGWARP_FUNCTION(pgwarp_stat_copies) {
         for (HeldIndex& held : service_device(i)->held) {
             const uint64 name = pg_atomic_read_u64(&held.name);
             const uint32 lists = pg_atomic_read_u32(&held.lists);
-            if (lists == 0 || static_cast<Oid>(name >> 32) != MyDatabaseId) continue;
+            const uint64 refused = pg_atomic_read_u64(&held.refused);
+            if ((lists == 0 && refused == 0) || static_cast<Oid>(name >> 32) != MyDatabaseId)
+                continue;
             Shards shards;
             const bool spread =
                 known_shards(MyDatabaseId, static_cast<Oid>(name), &shards) && shards.has(i);
@@ -309,9 +316,11 @@ PGWARP_FUNCTION(pgwarp_stat_copies) {
                 Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.batches))),
                 Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.batch_queries))),
                 Int64GetDatum(spread ? shards.owned(i, lists) : 0),
-                Int32GetDatum(spread ? shards.part_of[i] : 0)};
+                Int32GetDatum(spread ? shards.part_of[i] : 0),
+                Int64GetDatum(static_cast<int64>(refused))};
             bool nulls[columns] = {};
-            nulls[columns - 2] = nulls[columns - 1] = !spread;
+            nulls[columns - 3] = nulls[columns - 2] = !spread;
+            nulls[columns - 1] = refused == 0;
             tuplestore_putvalues(result->setResult, result->setDesc, const_cast<Datum*>(values),
                                  nulls);
         }

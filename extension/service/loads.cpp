@@ -5,6 +5,7 @@
 #include <span>
 #include <stdexcept>
 
+#include "extension/service/pace.h"
 #include "extension/service/placement.h"
 #include "extension/service/worker.h"
 
@@ -73,40 +74,110 @@ bool are_same(const QuantizerShape& a, const QuantizerShape& b) {
            a.bits == b.bits && a.search_rounds == b.search_rounds;
 }
 
+// --- what is sent in parts
+
+// What is sent by half takes at most this much memory; or half of it, and one model or list that is
+// larger. What finds no room is dropped, and will be sent again.
+constexpr size_t most_assembled = size_t{256} << 20;
+
+bool may_assemble(const Worker* worker, size_t own, size_t more) {
+    const size_t others = worker->assembled() - own;
+    return others <= most_assembled / 2 || others + own + more <= most_assembled;
+}
+
+bool is_of(const Assembly& assembly, const LoadHead& load) {
+    return assembly.key == load.key && assembly.owner == load.owner &&
+           assembly.pid == load.owner_pid;
+}
+
+void note_part(Assembly* assembly, const LoadHead& load) {
+    assembly->key = load.key;
+    assembly->owner = load.owner;
+    assembly->pid = load.owner_pid;
+    assembly->last_part = GetCurrentTimestamp();
+}
+
+// Whether its backend still sends. One that waits for a free buffer may pause for a while.
+bool is_sent(const Assembly& assembly) {
+    constexpr int pause_ms = 2000;
+    return !TimestampDifferenceExceeds(assembly.last_part, GetCurrentTimestamp(), pause_ms);
+}
+
+void refuse_model(Worker* worker, const MirrorKey& key, size_t bytes) {
+    RefusedModel& refused = worker->refused[Worker::name_of(key)];
+    refused = {key, bytes, GetCurrentTimestamp(), refused.key == key && refused.said};
+    // An earlier build is of no use.
+    worker->mirror->forget(key.database, key.index);
+}
+
+// The first part of a model. Null: it is not wanted.
+ModelAssembly* begin_model(Worker* worker, const LoadHead& load, const ModelPart& part) {
+    const uint64_t name = Worker::name_of(load.key);
+    const auto at = worker->models.find(name);
+    if (at != worker->models.end()) {
+        // One backend is enough.
+        if (at->second.key == load.key && !is_of(at->second, load) && is_sent(at->second))
+            return nullptr;
+        worker->models.erase(at);
+    }
+    const size_t floats = model_floats(part.shape);
+    if (!worker->mirror->can_hold(part.shape)) {
+        refuse_model(worker, load.key, floats * sizeof(float));
+        return nullptr;
+    }
+    if (!may_assemble(worker, 0, floats * sizeof(float))) return nullptr;
+    ModelAssembly made;
+    made.shape = part.shape;
+    made.attributes = part.attributes;
+    made.floats.resize(floats);
+    note_part(&made, load);
+    return &(worker->models[name] = std::move(made));
+}
+
+void add_model(Worker* worker, const MirrorKey& key, const ModelAssembly& model) {
+    const size_t centroid_floats = size_t{model.shape.lists} * model.shape.dims;
+    const Quantizer quantizer{model.shape, model.floats.data(),
+                              model.floats.data() + centroid_floats};
+    try {
+        worker->published.erase(Worker::name_of(key));
+        worker->mirror->add(key, quantizer, model.attributes);
+        worker->refused.erase(Worker::name_of(key));
+    } catch (const OutOfDeviceMemory&) {
+        refuse_model(worker, key, model.bytes());
+    } catch (const std::bad_alloc&) {
+        refuse_model(worker, key, model.bytes());
+        throw;
+    }
+}
+
 void take_model(Worker* worker, const LoadHead& load) {
     demand(load.bytes >= sizeof(ModelPart), "a model is too short");
     const auto part = read_part<ModelPart>(load.data);
-    Assembly& assembly = worker->assemblies[load.owner];
-    const QuantizerShape& shape = part.shape;
-    demand(is_sound(shape) && is_sound(part.attributes), "a model has an unknown shape");
-    const size_t centroid_floats = size_t{shape.lists} * shape.dims;
-    const size_t all = centroid_floats + size_t{shape.codebook_rows()} * codewords;
-    demand(all * sizeof(float) <= worker->device->memory().budget, "a model is too large");
-    if (part.first_float == 0) {
-        assembly = {};
-        assembly.key = load.key;
-        assembly.shape = shape;
-        assembly.attributes = part.attributes;
-        assembly.model.resize(all);
-    }
-    // Without its earlier parts: those went to a previous worker.
-    if (!(assembly.key == load.key) || assembly.model.size() != all ||
-        !are_same(assembly.shape, shape) || assembly.model_floats != part.first_float)
+    demand(is_sound(part.shape) && is_sound(part.attributes), "a model has an unknown shape");
+    if (worker->mirror->knows(load.key) || is_refused(worker, load.key)) return;
+    const uint64_t name = Worker::name_of(load.key);
+    const auto at = worker->models.find(name);
+    ModelAssembly* model = nullptr;
+    if (part.first_float == 0)
+        model = begin_model(worker, load, part);
+    else if (at != worker->models.end())
+        model = &at->second;
+    // Not wanted, or without its earlier parts: those went to a previous worker.
+    if (!model || (part.first_float > 0 && !is_of(*model, load)) ||
+        !are_same(model->shape, part.shape) || model->received != part.first_float)
         return;
+    const size_t all = model->floats.size();
     demand(part.floats <= (load.bytes - sizeof(part)) / sizeof(float) &&
-               part.floats <= all - assembly.model_floats,
+               part.floats <= all - model->received,
            "a part of a model is too long");
-    memcpy(assembly.model.data() + assembly.model_floats, load.data + sizeof(part),
+    memcpy(model->floats.data() + model->received, load.data + sizeof(part),
            part.floats * sizeof(float));
-    assembly.model_floats += part.floats;
-    if (assembly.model_floats < all) return;
-    if (!worker->mirror->knows(load.key)) {
-        worker->forget(load.key.database, load.key.index);
-        worker->mirror->add(load.key,
-                            {shape, assembly.model.data(), assembly.model.data() + centroid_floats},
-                            assembly.attributes);
-    }
-    worker->assemblies.erase(load.owner);
+    model->received += part.floats;
+    note_part(model, load);
+    if (model->received < all) return;
+    const ModelAssembly whole = std::move(*model);
+    worker->models.erase(name);
+    add_model(worker, load.key, whole);
 }
 
 // `part` is sound; the pages need not be.
@@ -151,7 +222,7 @@ void take_list(Worker* worker, const LoadHead& load, const ListPart& part, uint3
 void take_lists(Worker* worker, const LoadHead& load) {
     const MirrorIndex index = worker->mirror->index(load.key);
     if (!index.shape) {
-        worker->assemblies.erase(load.owner);
+        worker->list_assemblies.erase(load.owner);
         return;
     }
     // put() may forget nothing: the index stays while its lists are loaded.
@@ -177,16 +248,17 @@ void take_lists(Worker* worker, const LoadHead& load) {
             take_list(worker, load, part, dims, data, part.bytes);
             continue;
         }
-        Assembly& assembly = worker->assemblies[load.owner];
+        ListAssembly& assembly = worker->list_assemblies[load.owner];
         if (part.first_page == 0) {
             assembly = {};
-            assembly.key = load.key;
             assembly.list = part.list;
+            note_part(&assembly, load);
         }
-        // A part was lost: drop the list.
-        if (!(assembly.key == load.key) || assembly.list != part.list ||
-            assembly.page_count != part.first_page) {
-            worker->assemblies.erase(load.owner);
+        // A part was lost, or there is no room: drop the list.
+        if (!is_of(assembly, load) || assembly.list != part.list ||
+            assembly.page_count != part.first_page ||
+            !may_assemble(worker, assembly.bytes(), part.bytes)) {
+            worker->list_assemblies.erase(load.owner);
             continue;
         }
         // One that the device has no room for is refused when it is whole; this bounds the host's
@@ -197,9 +269,10 @@ void take_lists(Worker* worker, const LoadHead& load) {
                "a list is too long");
         assembly.pages.insert(assembly.pages.end(), data, data + part.bytes);
         assembly.page_count += part.pages;
+        note_part(&assembly, load);
         if (!part.last) continue;
         take_list(worker, load, part, dims, assembly.pages.data(), assembly.pages.size());
-        worker->assemblies.erase(load.owner);
+        worker->list_assemblies.erase(load.owner);
     }
 }
 
@@ -218,6 +291,23 @@ bool is_ready(uint32 number) {
     return number < static_cast<uint32>(service->load_buffers) &&
            pg_atomic_read_u32(&service_load_buffer(own_device, static_cast<int>(number))->state) ==
                static_cast<uint32>(LoadState::ready);
+}
+
+// Once for each model, in the log; what the view shows is renewed.
+void say_refusal(Worker* worker, const MirrorKey& key) {
+    const auto at = worker->refused.find(Worker::name_of(key));
+    if (at == worker->refused.end() || !(at->second.key == key)) return;
+    RefusedModel& refused = at->second;
+    publish_refused(own_device, key, refused.bytes);
+    if (refused.said) return;
+    refused.said = true;
+    ereport(LOG,
+            (errmsg("pgwarp service has no room for the model of index %u of database %u",
+                    key.index, key.database),
+             errdetail("The model takes " UINT64_FORMAT " bytes or more, and the device has %zu. "
+                       "Sessions search the index pages on the CPU.",
+                       refused.bytes, worker->device->memory().budget),
+             errhint("Raise pgwarp.device_memory, or build the index with fewer lists.")));
 }
 
 }  // namespace
@@ -252,12 +342,13 @@ bool take_load(Worker* worker) {
                 break;
         }
     });
-    if (result != Attempt::done) worker->assemblies.erase(load.owner);
-    const auto assembly = worker->assemblies.find(load.owner);
-    if (assembly != worker->assemblies.end()) {
-        assembly->second.pid = load.owner_pid;
-        assembly->second.last_part = GetCurrentTimestamp();
+    if (result != Attempt::done) {
+        worker->list_assemblies.erase(load.owner);
+        const auto model = worker->models.find(Worker::name_of(load.key));
+        if (model != worker->models.end() && is_of(model->second, load))
+            worker->models.erase(model);
     }
+    if (load.kind == LoadKind::model) say_refusal(worker, load.key);
     publish_changes(worker);
     publish_use(worker, load.key);
     // Clear this first: a free buffer may belong to another backend at once.
@@ -269,25 +360,48 @@ bool take_load(Worker* worker) {
     return true;
 }
 
-static constexpr int assembly_patience_ms = 60 * 1000;
+static bool is_stale(const Assembly& assembly) {
+    constexpr int patience_ms = 60 * 1000;
+    const bool ended = kill(assembly.pid, 0) != 0 && errno == ESRCH;
+    return ended ||
+           TimestampDifferenceExceeds(assembly.last_part, GetCurrentTimestamp(), patience_ms);
+}
 
 void drop_stale_assemblies(Worker* worker) {
     constexpr int interval_ms = 1000;
     const TimestampTz now = GetCurrentTimestamp();
-    if (worker->assemblies.empty() ||
+    if (!worker->assembles() ||
         !TimestampDifferenceExceeds(worker->assemblies_checked, now, interval_ms))
         return;
     worker->assemblies_checked = now;
-    std::erase_if(worker->assemblies, [now](const auto& item) {
-        const Assembly& assembly = item.second;
-        const bool ended = kill(assembly.pid, 0) != 0 && errno == ESRCH;
-        if (!ended && !TimestampDifferenceExceeds(assembly.last_part, now, assembly_patience_ms))
-            return false;
-        ereport(DEBUG1, (errmsg_internal("pgwarp service drops what was sent by half: %zu bytes",
-                                         assembly.pages.capacity() +
-                                             assembly.model.capacity() * sizeof(float))));
-        return true;
-    });
+    const auto dropped = [](const auto& item) {
+        const bool stale = is_stale(item.second);
+        if (stale)
+            ereport(DEBUG1,
+                    (errmsg_internal("pgwarp service drops what was sent by half: %zu bytes",
+                                     item.second.bytes())));
+        return stale;
+    };
+    std::erase_if(worker->models, dropped);
+    std::erase_if(worker->list_assemblies, dropped);
+}
+
+bool is_refused(const Worker* worker, const MirrorKey& key) {
+    constexpr int refused_ms = 60 * 1000;
+    const auto at = worker->refused.find(Worker::name_of(key));
+    return at != worker->refused.end() && at->second.key == key &&
+           !TimestampDifferenceExceeds(at->second.at, GetCurrentTimestamp(), refused_ms);
+}
+
+bool wants_model(const Worker* worker, const MirrorKey& key) {
+    if (is_refused(worker, key)) return false;
+    const uint64_t name = Worker::name_of(key);
+    const auto at = worker->models.find(name);
+    if (at != worker->models.end() && at->second.key == key && is_sent(at->second)) return false;
+    if (!may_send(own_device, key, any_list, model_to_bring)) return false;
+    // The backend would take it for an answer.
+    if (worker->refused.contains(name)) publish_refused(own_device, key, 0);
+    return true;
 }
 
 bool take_forgets(Worker* worker) {

@@ -15,6 +15,7 @@ extern "C" {
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/bgworker_internals.h"
 #include "replication/walsender.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
@@ -31,6 +32,11 @@ namespace {
 shmem_startup_hook_type previous_startup = nullptr;
 
 char* area = nullptr;
+
+// The postmaster has loaded the library.
+bool preloaded = false;
+// Devices whose worker the postmaster will start.
+bool registered[most_devices] = {};
 
 ServiceCounts counts;
 ServiceLayout layout;
@@ -110,6 +116,7 @@ void init_device(ServiceDevice* device) {
         pg_atomic_init_u64(&held.bytes, 0);
         pg_atomic_init_u64(&held.batches, 0);
         pg_atomic_init_u64(&held.batch_queries, 0);
+        pg_atomic_init_u64(&held.refused, 0);
     }
     init_ring(search_ring(device));
     init_ring(load_ring(device));
@@ -145,7 +152,7 @@ void startup() {
     if (counts.blocks > 0) change_counts = reinterpret_cast<ChangeCounts*>(area + layout.changes);
     if (!found) {
         // Do not touch the blocks behind it: they are large, and most are never used.
-        memset(service, 0, sizeof(ServiceShared));
+        memset(static_cast<void*>(service), 0, sizeof(ServiceShared));
         for (pg_atomic_uint32& time : service->sent_at) pg_atomic_init_u32(&time, 0);
         for (pg_atomic_uint32& time : service->measuring_at) pg_atomic_init_u32(&time, 0);
         for (ShardMap& map : service->shard_maps) {
@@ -165,7 +172,13 @@ void startup() {
         }
         if (change_counts) init_change_counts(change_counts);
         service->places = settings.statistics_places;
-        for (int i = 0; i < service->devices; ++i) init_device(service_device(i));
+        for (int i = 0; i < service->devices; ++i) {
+            ServiceDevice* device = service_device(i);
+            init_device(device);
+            if (!registered[i])
+                strlcpy(device->why, "max_worker_processes is used up, so that it has no worker",
+                        sizeof(device->why));
+        }
     }
     LWLockRelease(AddinShmemInitLock);
 }
@@ -550,8 +563,30 @@ void repair_rings() {
     if (some) ConditionVariableBroadcast(&own_device->block_freed);
 }
 
+namespace {
+
+// The postmaster's list of workers; from 18 on it is doubly linked.
+[[maybe_unused]] int length_of(const slist_head& list) {
+    int length = 0;
+    for (const slist_node* at = list.head.next; at; at = at->next) ++length;
+    return length;
+}
+[[maybe_unused]] int length_of(const dlist_head& list) {
+    int length = 0;
+    for (const dlist_node* at = list.head.next; at && at != &list.head; at = at->next) ++length;
+    return length;
+}
+
+}  // namespace
+
+const char* why_no_service() {
+    return preloaded ? "pgwarp.devices is 'none'"
+                     : "the library was not preloaded (shared_preload_libraries)";
+}
+
 void request_service() {
     if (!process_shared_preload_libraries_in_progress) return;
+    preloaded = true;
     if (strcmp(settings.devices, "none") == 0) return;
     compat_request_shared_memory(request_memory);
     previous_startup = shmem_startup_hook;
@@ -573,7 +608,10 @@ void request_service() {
         worker.bgw_main_arg = Int32GetDatum(i);
         strlcpy(worker.bgw_library_name, "pgwarp", sizeof(worker.bgw_library_name));
         strlcpy(worker.bgw_function_name, "pgwarp_service_main", sizeof(worker.bgw_function_name));
+        // It tells the log if there is no place left, and nobody else.
+        const int before = length_of(BackgroundWorkerList);
         RegisterBackgroundWorker(&worker);
+        registered[i] = length_of(BackgroundWorkerList) > before;
     }
 }
 

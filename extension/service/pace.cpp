@@ -9,7 +9,7 @@ namespace pgwarp {
 bool may_send(const ServiceDevice* device, const MirrorKey& key, uint32 list,
               const Sending& sending) {
     const uint32 hash = (key.index * 2654435761u) ^ (list * 2246822519u) ^ key.database ^
-                        (sending.number * 3266489917u) ^
+                        static_cast<uint32>(key.build) ^ (sending.number * 3266489917u) ^
                         (static_cast<uint32>(device_number(device)) * 668265263u);
     pg_atomic_uint32* sent_at = &service->sent_at[hash % ServiceShared::send_times];
     const auto now = static_cast<uint32>(GetCurrentTimestamp() / 1000);

@@ -18,6 +18,7 @@ inline constexpr Sending leftover_copy{3, 1000};  // of an index: the device sho
 inline constexpr Sending repeated_list{4, 250};   // the device should drop it: another has it
 inline constexpr Sending missing_lists{5, 20};    // of an index: a copy lacks them
 inline constexpr Sending foreign_lists{6, 1000};  // of an index: the device should drop them
+inline constexpr Sending model_to_bring{7, 500};  // a worker asks a backend for it
 inline constexpr uint32 any_list = PG_UINT32_MAX;
 
 // True for one of the backends, at most once per interval for each device, index and list.

@@ -13,22 +13,25 @@ namespace pgwarp {
 
 namespace {
 
-// Start of the last statement with a search that timed out.
-TimestampTz vain_statement = 0;
-// Start of the last statement that gave a device up, and the devices.
-TimestampTz vain_for_statement = 0;
-uint32 vain_devices = 0;
-static_assert(most_devices <= 32);
+// A wait that timed out: when, and the start of its statement.
+struct VainWait {
+    TimestampTz statement;
+    TimestampTz at;
+};
+VainWait vain_wait = {};                 // for all devices
+VainWait vain_waits[most_devices] = {};  // for one of them
 
-uint32 bit_of(const ServiceDevice* device) {
-    return uint32{1} << device_number(device);
+VainWait vain_now() {
+    return {GetCurrentStatementStartTimestamp(), GetCurrentTimestamp()};
 }
 
-void note_vain_device(const ServiceDevice* device) {
-    const TimestampTz statement = GetCurrentStatementStartTimestamp();
-    if (vain_for_statement != statement) vain_devices = 0;
-    vain_for_statement = statement;
-    vain_devices |= bit_of(device);
+// A statement may last for hours. It asks again after some of these times, so that it does not wait
+// for most of its time.
+bool holds(const VainWait& wait) {
+    constexpr int times = 10;
+    return wait.at != 0 && wait.statement == GetCurrentStatementStartTimestamp() &&
+           TimestampDifferenceMilliseconds(wait.at, GetCurrentTimestamp()) <
+               int64{times} * settings.service_timeout;
 }
 
 Patience begin(int timeout, bool while_alive) {
@@ -111,9 +114,9 @@ bool patience_ends(Patience* patience) {
     if (!alive && TimestampDifferenceExceeds(patience->device_began, now, min_patience))
         suspect_worker(device);
     if (!patience->while_alive) {
-        note_vain_device(device);
+        vain_waits[device_number(device)] = vain_now();
         // The statement may still ask the others for their parts.
-        if (over && !patience->together) vain_statement = GetCurrentStatementStartTimestamp();
+        if (over && !patience->together) vain_wait = vain_now();
     }
     return true;
 }
@@ -127,12 +130,11 @@ long wait_milliseconds(const Patience& patience) {
 }
 
 bool waited_in_vain_for(const ServiceDevice* device) {
-    return vain_for_statement != 0 && vain_for_statement == GetCurrentStatementStartTimestamp() &&
-           (vain_devices & bit_of(device)) != 0;
+    return holds(vain_waits[device_number(device)]);
 }
 
 bool statement_waited_in_vain() {
-    return vain_statement != 0 && vain_statement == GetCurrentStatementStartTimestamp();
+    return holds(vain_wait);
 }
 
 }  // namespace pgwarp

@@ -53,7 +53,7 @@ bool is_over(const Patience& patience);
 // How long to sleep before the next call of patience_ends().
 long wait_milliseconds(const Patience& patience);
 
-// Whether a search of this statement has timed out before: the next one probably would, too.
+// Whether a search of this statement has timed out lately: the next one probably would, too.
 bool statement_waited_in_vain();
 // The same of one device, whose turn was over while another could still be asked, or was.
 bool waited_in_vain_for(const ServiceDevice* device);

@@ -27,6 +27,11 @@ uint64 name_of(Oid database, Oid index) {
     return uint64{database} << 32 | index;
 }
 
+// Of the index in this database, and in no other of the same number.
+uint64 build_of(const MirrorKey& key) {
+    return key.build ^ key.incarnation * UINT64CONST(0x9e3779b97f4a7c15);
+}
+
 std::span<HeldIndex> ways_of(const ServiceDevice* device, uint64 name) {
     constexpr uint32 sets = most_held / held_ways;
     const uint64 hash = name * UINT64CONST(0x9e3779b97f4a7c15);
@@ -47,6 +52,7 @@ void set_empty(HeldIndex* held) {
     pg_atomic_write_u64(&held->bytes, 0);
     pg_atomic_write_u64(&held->batches, 0);
     pg_atomic_write_u64(&held->batch_queries, 0);
+    pg_atomic_write_u64(&held->refused, 0);
 }
 
 void set_free(HeldIndex* held) {
@@ -99,7 +105,7 @@ Copies find_copies(const MirrorKey& key, bool all, uint32 among = PG_UINT32_MAX)
         }
         if (!held && !all) continue;
         // A device that has an earlier build gets the new one.
-        const bool current = held && pg_atomic_read_u64(&held->build) == key.build;
+        const bool current = held && pg_atomic_read_u64(&held->build) == build_of(key);
         const uint32 resident = current ? pg_atomic_read_u32(&held->resident_lists) : 0;
         copies.most_resident = std::max(copies.most_resident, resident);
         copies.items[copies.count++] = {device, held, resident, busy_searches(device)};
@@ -110,7 +116,7 @@ Copies find_copies(const MirrorKey& key, bool all, uint32 among = PG_UINT32_MAX)
 // Whether the device has lists of this build of an index.
 bool has_lists(const ServiceDevice* device, const MirrorKey& key) {
     HeldIndex* held = find(device, name_of(key.database, key.index));
-    return held && pg_atomic_read_u64(&held->build) == key.build &&
+    return held && pg_atomic_read_u64(&held->build) == build_of(key) &&
            pg_atomic_read_u32(&held->resident_lists) > 0;
 }
 
@@ -284,6 +290,18 @@ const HeldIndex* find_held(const ServiceDevice* device, Oid database, Oid index)
     return find(device, name_of(database, index));
 }
 
+bool is_held(const ServiceDevice* device, const MirrorKey& key) {
+    HeldIndex* held = find(device, name_of(key.database, key.index));
+    return held && pg_atomic_read_u64(&held->build) == build_of(key) &&
+           pg_atomic_read_u32(&held->lists) > 0;
+}
+
+bool is_refused(const ServiceDevice* device, const MirrorKey& key) {
+    HeldIndex* held = find(device, name_of(key.database, key.index));
+    return held && pg_atomic_read_u64(&held->build) == build_of(key) &&
+           pg_atomic_read_u64(&held->refused) > 0;
+}
+
 uint32 busy_searches(const ServiceDevice* device) {
     return ring_count(search_ring(device)) +
            pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&device->in_flight));
@@ -293,22 +311,38 @@ void publish_held(ServiceDevice* device, const MirrorKey& key, const MirrorUse& 
     const uint64 name = name_of(key.database, key.index);
     HeldIndex* held = find(device, name);
     if (use.lists == 0) {
-        if (held && pg_atomic_read_u64(&held->build) == key.build) set_free(held);
+        if (held && pg_atomic_read_u64(&held->build) == build_of(key)) set_free(held);
         return;
     }
     const bool is_new = !held;
     if (is_new) held = take_place(device, name);
     if (!held) return;
     if (is_new) set_free(held);
-    pg_atomic_write_u64(&held->build, key.build);
+    pg_atomic_write_u64(&held->build, build_of(key));
     pg_atomic_write_u32(&held->lists, use.lists);
     pg_atomic_write_u32(&held->resident_lists, use.resident_lists);
     pg_atomic_write_u32(&held->foreign_lists, use.foreign_lists);
     pg_atomic_write_u64(&held->bytes, use.bytes);
     pg_atomic_write_u64(&held->batches, use.batches);
     pg_atomic_write_u64(&held->batch_queries, use.batch_queries);
+    pg_atomic_write_u64(&held->refused, 0);
     if (!is_new) return;
     // Last: readers take no lock.
+    pg_write_barrier();
+    pg_atomic_write_u64(&held->name, name);
+}
+
+void publish_refused(ServiceDevice* device, const MirrorKey& key, uint64 bytes) {
+    const uint64 name = name_of(key.database, key.index);
+    HeldIndex* held = find(device, name);
+    if (!held) {
+        held = take_place(device, name);
+        if (!held) return;
+        pg_atomic_write_u64(&held->name, 0);
+    }
+    set_empty(held);
+    pg_atomic_write_u64(&held->build, build_of(key));
+    pg_atomic_write_u64(&held->refused, bytes);
     pg_write_barrier();
     pg_atomic_write_u64(&held->name, name);
 }

@@ -51,12 +51,19 @@ Route route_load(const MirrorKey& key, Placement placement);
 // What a device has of an index. Null: nothing is published.
 const HeldIndex* find_held(const ServiceDevice* device, Oid database, Oid index);
 
+// Whether the device has said that it has the index's model.
+bool is_held(const ServiceDevice* device, const MirrorKey& key);
+// Whether the device has said that it has no room for the index's model.
+bool is_refused(const ServiceDevice* device, const MirrorKey& key);
+
 // Searches that wait for the device or run there.
 uint32 busy_searches(const ServiceDevice* device);
 
 // Called by the device's worker:
 // The device has this of an index now; use.lists 0: it has no longer that build of the index.
 void publish_held(ServiceDevice* device, const MirrorKey& key, const MirrorUse& use);
+// The device has no room for the index's model, which takes so many bytes; 0: it is tried again.
+void publish_refused(ServiceDevice* device, const MirrorKey& key, uint64 bytes);
 // Index 0: all of the database.
 void forget_held(ServiceDevice* device, Oid database, Oid index);
 // When the worker exits: the device has nothing, but the indexes still belong to it. Allocates

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "extension/service/seen_lists.h"
 #include "extension/index/change_counts.h"
 
@@ -41,7 +43,7 @@ void forget_all() {
 }  // namespace
 
 SeenList* seen_lists(const MirrorKey& key, uint32 count) {
-    static_assert(sizeof(MirrorKey) == 4 * sizeof(uint32) + sizeof(uint64), "has no padding");
+    static_assert(std::has_unique_object_representations_v<MirrorKey>, "has no padding");
     if (!change_counts || RecoveryInProgress()) return nullptr;
     if (seen) {
         const void* found = hash_search(seen, &key, HASH_FIND, nullptr);

@@ -11,6 +11,7 @@
 #include "extension/index/place.h"
 #include "extension/index/tid.h"
 #include "extension/service/client.h"
+#include "extension/service/placement.h"
 #include "extension/service/shards.h"
 #include "extension/util/stopwatch.h"
 
@@ -294,40 +295,90 @@ void close_part(ListSender* sender) {
     sender->part = nullptr;
 }
 
+// --- models
+
+// Sends a part of a model's floats. False: no buffer came free in time.
+bool send_floats(ServiceDevice* device, const MirrorKey& key, const ModelPart& part,
+                 const float* floats, Patience* patience) {
+    LoadBuffer* buffer = take_buffer(device, LoadKind::model, key, patience);
+    if (!buffer) return false;
+    memcpy(buffer->data, &part, sizeof(part));
+    memcpy(buffer->data + sizeof(part), floats, part.floats * sizeof(float));
+    buffer->bytes = static_cast<uint32>(sizeof(part) + part.floats * sizeof(float));
+    post_buffer();
+    return true;
+}
+
+// False: the worker took not all of it, or did not want it.
+bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, const MirrorKey& key,
+                Patience* patience) {
+    forget_at_abort(index);
+    const QuantizerShape shape = shape_of(meta);
+    const uint32 dims = shape.dims;
+    constexpr Size most_floats = (LoadBuffer::room - sizeof(ModelPart)) / sizeof(float);
+    const auto rows_a_part = static_cast<uint32>(most_floats / dims);
+    const Size codebook_floats = Size{shape.codebook_rows()} * codewords;
+    const Size room = Max(Min(Size{rows_a_part}, Size{shape.lists}) * dims, codebook_floats);
+    auto* floats =
+        static_cast<float*>(MemoryContextAllocHuge(CurrentMemoryContext, room * sizeof(float)));
+    bool taken = true;
+    // No more than a part of the centroids at a time: there may be a gigabyte of them.
+    for (uint32 row = 0; taken && row < shape.lists; row += rows_a_part) {
+        CHECK_FOR_INTERRUPTS();
+        const uint32 end = Min(shape.lists, row + rows_a_part);
+        read_centroids(index, meta, row, end, floats);
+        const ModelPart part{shape, meta.attributes, Size{row} * dims, Size{end - row} * dims};
+        taken = send_floats(device, key, part, floats, patience) && !is_refused(device, key);
+    }
+    if (taken) read_codebook(index, meta, floats);
+    for (Size first = 0; taken && first < codebook_floats; first += most_floats) {
+        CHECK_FOR_INTERRUPTS();
+        const ModelPart part{shape, meta.attributes, Size{shape.lists} * dims + first,
+                             Min(most_floats, codebook_floats - first)};
+        taken = send_floats(device, key, part, floats + first, patience);
+    }
+    pfree(floats);
+    return taken;
+}
+
+// Waits a little for what another backend sends. False: for too long.
+bool wait_for_others(Patience* patience) {
+    ServiceDevice* device = patience->device;
+    const bool ends = patience_ends(patience);
+    constexpr long most_ms = 20;
+    if (!ends)
+        ConditionVariableTimedSleep(&device->load_freed, Min(wait_milliseconds(*patience), most_ms),
+                                    compat_wait_event("PgwarpServiceLoad"));
+    ConditionVariableCancelSleep();
+    return !ends;
+}
+
 }  // namespace
 
-bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, Patience* patience) {
+bool bring_model(ServiceDevice* device, Relation index, const MetaPage& meta, bool asked,
+                 bool insists, Patience* patience) {
     const MirrorKey key = mirror_key(index, meta);
-    forget_at_abort(index);
-    const MemoryContext context =
-        AllocSetContextCreate(CurrentMemoryContext, "pgwarp model to send", ALLOCSET_DEFAULT_SIZES);
-    const MemoryContext before = MemoryContextSwitchTo(context);
-    const Quantizer model = read_model(index, meta);
-    MemoryContextSwitchTo(before);
-    const QuantizerShape shape = shape_of(meta);
-    const Size centroid_floats = Size{shape.lists} * shape.dims;
-    const Size all = centroid_floats + Size{shape.codebook_rows()} * codewords;
-    constexpr Size floats_a_part = (LoadBuffer::room - sizeof(ModelPart)) / sizeof(float);
-    bool taken = true;
-    for (Size first = 0; taken && first < all; first += floats_a_part) {
-        CHECK_FOR_INTERRUPTS();
-        LoadBuffer* buffer = take_buffer(device, LoadKind::model, key, patience);
-        taken = buffer != nullptr;
-        if (!taken) break;
-        const Size floats = Min(floats_a_part, all - first);
-        const ModelPart part{shape, meta.attributes, first, floats};
-        memcpy(buffer->data, &part, sizeof(part));
-        float* to = reinterpret_cast<float*>(buffer->data + sizeof(part));
-        for (Size i = 0; i < floats; ++i) {
-            const Size at = first + i;
-            to[i] =
-                at < centroid_floats ? model.centroids[at] : model.codebook[at - centroid_floats];
-        }
-        buffer->bytes = static_cast<uint32>(sizeof(part) + floats * sizeof(float));
-        post_buffer();
+    if (!insists) {
+        if (asked) send_model(device, index, meta, key, patience);
+        return false;
     }
-    MemoryContextDelete(context);
-    return taken;
+    for (bool sent = false;;) {
+        if (asked) {
+            // What came was lost, or did not help.
+            if (sent || !send_model(device, index, meta, key, patience) ||
+                !wait_for_loads(patience))
+                return false;
+            sent = true;
+        }
+        SearchSlot* slot = ask_service(key, {}, patience);
+        if (!slot) return false;
+        const MirrorSearch::Outcome outcome = slot->outcome;
+        asked = slot->bring_model;
+        release_slot(slot);
+        if (outcome != MirrorSearch::Outcome::unknown)
+            return outcome == MirrorSearch::Outcome::found;
+        if (!asked && !wait_for_others(patience)) return false;
+    }
 }
 
 uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,

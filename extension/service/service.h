@@ -274,7 +274,7 @@ struct DeviceInfo {
 // decide whom to ask (placement.h). Nothing depends on it: every answer is checked.
 struct HeldIndex {
     pg_atomic_uint64 name;   // database << 32 | index; 0: free
-    pg_atomic_uint64 build;  // of the MirrorKey
+    pg_atomic_uint64 build;  // by build_of(MirrorKey)
     // 0: the device had the index before its worker was restarted, and has none of it now.
     pg_atomic_uint32 lists;
     pg_atomic_uint32 resident_lists;
@@ -282,6 +282,7 @@ struct HeldIndex {
     pg_atomic_uint64 bytes;
     pg_atomic_uint64 batches;  // since the device has the index
     pg_atomic_uint64 batch_queries;
+    pg_atomic_uint64 refused;  // bytes of a model that it had no room for; 0: none
 };
 // An index has one of `held_ways` places, by its name. One that finds none free is not published.
 inline constexpr uint32 held_ways = 16;
@@ -481,6 +482,8 @@ bool any_worker_serves();
 
 // memory.cpp: called while the postmaster loads the library.
 void request_service();
+// Why there is none.
+const char* why_no_service();
 
 // Called by the device's worker, also in a signal handler: neither function allocates.
 void set_worker_state(ServiceDevice* device, WorkerState state);

@@ -70,7 +70,7 @@ bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const
         asked[count++] = part;
     }
     ask_together(searches, count);
-    bool lacks_model[most_devices] = {};
+    bool lacks_model[most_devices] = {}, asked_for[most_devices] = {};
     // No error before all slots are released.
     for (int i = 0; i < count; ++i) {
         AskedPart* part = asked[i];
@@ -83,6 +83,7 @@ bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const
                              (part->answer.complete || part->answer.probed);
         lacks_model[i] = outcome == MirrorSearch::Outcome::unknown && !part->got_model &&
                          (slot->bring_model || insists_on_service());
+        asked_for[i] = slot->bring_model;
         release_slot(slot);
     }
     bool again = false;
@@ -94,8 +95,8 @@ bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const
         if (lacks_model[i] &&
             (insists_on_service() || (!parts->sent_model && !is_over(patience)))) {
             part->got_model = parts->sent_model = true;
-            const bool sent = send_model(part->device(), index, meta, &searches[i].patience);
-            part->asks = sent && insists_on_service() && wait_for_loads(&searches[i].patience);
+            part->asks = bring_model(part->device(), index, meta, asked_for[i],
+                                     insists_on_service(), &searches[i].patience);
         }
         part->asks = part->asks || ask_another(part);
         again |= part->asks;

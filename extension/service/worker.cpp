@@ -152,7 +152,7 @@ void serve(Worker* worker) {
             may_sleep = true;
         } else {
             // Wake up in time to drop stale assemblies and to return memory.
-            const bool dropping = later || !worker->assemblies.empty();
+            const bool dropping = later || worker->assembles();
             const long timeout = waits ? 1 : dropping ? 1000 : -1;
             WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0),
                       timeout, compat_wait_event("PgwarpServiceIdle"));

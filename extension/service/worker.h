@@ -24,18 +24,35 @@ extern "C" {
 
 namespace pgwarp {
 
-// A model or list of which one backend has sent some parts.
+// What one backend has sent some parts of.
 struct Assembly {
     MirrorKey key{};
+    int owner = 0;  // the backend
+    pid_t pid = 0;
+    TimestampTz last_part = 0;
+};
+struct ModelAssembly : Assembly {
     QuantizerShape shape{};
     AttributeLayout attributes{};
-    std::vector<float> model;
-    size_t model_floats = 0;  // received
+    std::vector<float> floats;  // (model_floats)
+    size_t received = 0;
+
+    size_t bytes() const { return floats.capacity() * sizeof(float); }
+};
+struct ListAssembly : Assembly {
     uint32 list = 0;
     std::vector<char> pages;  // LoadedPages of the list's parts
     uint32 page_count = 0;
-    pid_t pid = 0;  // the backend
-    TimestampTz last_part = 0;
+
+    size_t bytes() const { return pages.capacity(); }
+};
+
+// A model that the device had no room for.
+struct RefusedModel {
+    MirrorKey key{};
+    uint64 bytes = 0;
+    TimestampTz at = 0;
+    bool said = false;  // in the log
 };
 
 struct Worker {
@@ -55,14 +72,25 @@ struct Worker {
     // Slots whose backends others wake, and when the first of these were woken.
     std::vector<uint32> unseen;
     double woken_at = 0;
-    std::unordered_map<int, Assembly> assemblies;  // by owner
-    // Counters last added to the statistics, of indexes that the mirror knows; by database and
-    // index.
+    std::unordered_map<uint64_t, ModelAssembly> models;     // by name_of()
+    std::unordered_map<uint64_t, RefusedModel> refused;     // by name_of()
+    std::unordered_map<int, ListAssembly> list_assemblies;  // by owner
+    // Counters last added to the statistics, of indexes that the mirror knows; by name_of().
     std::unordered_map<uint64_t, MirrorUse> published;
     std::vector<ListPage> pages;
-    MirrorKey wanted_model{};
-    TimestampTz model_wanted_at = 0;
     TimestampTz assemblies_checked = 0;
+
+    static uint64_t name_of(const MirrorKey& key) {
+        return uint64_t{key.database} << 32 | key.index;
+    }
+    bool assembles() const { return !models.empty() || !list_assemblies.empty(); }
+    // Bytes of what was sent by half.
+    size_t assembled() const {
+        size_t bytes = 0;
+        for (const auto& [name, model] : models) bytes += model.bytes();
+        for (const auto& [owner, list] : list_assemblies) bytes += list.bytes();
+        return bytes;
+    }
 
     // Allocated at start, so that answering does not need memory.
     void reserve() {
@@ -73,10 +101,13 @@ struct Worker {
     }
     void forget(uint32_t database, uint32_t index) {
         mirror->forget(database, index);
-        std::erase_if(published, [&](const auto& item) {
+        const auto named = [&](const auto& item) {
             return item.first >> 32 == database &&
                    (index == 0 || static_cast<uint32_t>(item.first) == index);
-        });
+        };
+        std::erase_if(published, named);
+        std::erase_if(models, named);
+        std::erase_if(refused, named);
     }
 };
 
@@ -154,5 +185,11 @@ void free_loads();
 bool take_forgets(Worker* worker);
 // Drops incomplete models and lists whose backend has exited or has stopped sending.
 void drop_stale_assemblies(Worker* worker);
+// Whether the device has refused the model of an index. After a minute it may be tried again: other
+// processes may have had the memory.
+bool is_refused(const Worker* worker, const MirrorKey& key);
+// Whether a backend should send the model of an index that the mirror does not know: none has been
+// asked for it lately, and none sends it.
+bool wants_model(const Worker* worker, const MirrorKey& key);
 
 }  // namespace pgwarp

@@ -81,6 +81,10 @@ class CudaDevice final : public Device {
     std::unique_ptr<GraphBuilder> make_graph_builder() override {
         return gpu::make_graph_builder(context_);
     }
+    // Centroids are there as floats and as products need them, the codebook in two orders.
+    size_t store_bytes(const QuantizerShape& shape) const noexcept override {
+        return 2 * Device::store_bytes(shape);
+    }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer,
                                                const AttributeLayout& attributes) override {
         return gpu::make_list_store(context_, quantizer, attributes);

@@ -233,6 +233,9 @@ class FailingDevice final : public Device {
         return std::make_unique<FailingGraphBuilder>(device_->make_graph_builder(), fault_,
                                                      good_calls_);
     }
+    size_t store_bytes(const QuantizerShape& shape) const noexcept override {
+        return device_->store_bytes(shape);
+    }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer,
                                                const AttributeLayout& attributes) override {
         return std::make_unique<FailingStore>(device_->make_list_store(quantizer, attributes),

@@ -72,7 +72,13 @@ std::vector<MirrorChange> Mirror::take_changes() {
     return std::exchange(changes_, {});
 }
 
+bool Mirror::can_hold(const QuantizerShape& shape) const {
+    return device_.store_bytes(shape) <= device_.memory().budget;
+}
+
 void Mirror::add(const MirrorKey& key, const Quantizer& model, const AttributeLayout& attributes) {
+    if (const DeviceMemoryUse memory = device_.memory(); !can_hold(model.shape))
+        throw OutOfDeviceMemory(device_.store_bytes(model.shape), memory.used, memory.budget);
     forget(key.database, key.index);
     auto served = std::make_shared<Served>();
     served->key = key;

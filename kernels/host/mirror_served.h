@@ -125,9 +125,8 @@ struct Mirror::Served {
 
     // Bytes of the model and of all lists if they were resident, estimated from the resident ones.
     size_t assigned() const {
-        const size_t floats =
-            size_t{shape.lists} * shape.dims + size_t{shape.codebook_rows()} * codewords;
-        return floats * sizeof(float) + use.bytes * shape.lists / std::max(use.resident_lists, 1u);
+        return model_floats(shape) * sizeof(float) +
+               use.bytes * shape.lists / std::max(use.resident_lists, 1u);
     }
 };
 

@@ -124,6 +124,7 @@ class ToldDevice final : public Device {
     std::vector<uint32_t> probed;
     uint32_t found = 0;
     int room = 1000;  // stores that it can make
+    size_t budget = size_t{1} << 40;
     bool mixes = false;
     // Searches find no room beside more lists than this.
     size_t searchable_lists = 1000;
@@ -138,7 +139,7 @@ class ToldDevice final : public Device {
     int batches = 0;  // that exist
 
     const char* name() const noexcept override { return "told"; }
-    DeviceMemoryUse memory() const noexcept override { return {}; }
+    DeviceMemoryUse memory() const noexcept override { return {0, 0, 0, budget}; }
     std::unique_ptr<Executor> make_executor() override { return nullptr; }
     std::unique_ptr<GraphBuilder> make_graph_builder() override { return nullptr; }
     std::unique_ptr<ListStore> make_list_store(const Quantizer&, const AttributeLayout&) override {

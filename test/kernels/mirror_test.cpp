@@ -460,6 +460,37 @@ TEST_F(MirrorTest, GivesUpIndexesForOthers) {
     EXPECT_EQ(known(), std::set<uint32_t>{});
 }
 
+TEST_F(MirrorTest, GivesUpNothingForAModelThatNeverFits) {
+    ToldDevice told;
+    told.room = 2;
+    told.budget = model_floats(model.shape) * sizeof(float);
+    Mirror mirror(told, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    mirror.add(key_b, model.quantizer());
+    const Model large = make_model(random, model.shape.lists + 1);
+    EXPECT_TRUE(mirror.can_hold(model.shape));
+    EXPECT_FALSE(mirror.can_hold(large.shape));
+    constexpr MirrorKey later_a{1, 10, 5, 103, 80};
+    constexpr MirrorKey key_c{1, 12, 5, 102, 79};
+    for (const MirrorKey& key : {later_a, key_c})
+        EXPECT_THROW(mirror.add(key, large.quantizer()), OutOfDeviceMemory);
+    EXPECT_TRUE(mirror.knows(key_a));
+    EXPECT_TRUE(mirror.knows(key_b));
+}
+
+TEST_F(MirrorTest, DatabasesOfOneNumberAreApart) {
+    Mirror mirror(*device, size_t{1} << 30);
+    MirrorKey first = key_a, second = key_a;
+    first.incarnation = 700;
+    second.incarnation = 701;
+    mirror.add(first, model.quantizer());
+    EXPECT_TRUE(mirror.knows(first));
+    EXPECT_FALSE(mirror.knows(second));
+    Asked asked(second, near(model, 3), 5, 1);
+    run(mirror, {&asked});
+    EXPECT_EQ(asked.search.outcome, Outcome::unknown);
+}
+
 // What lists take is an estimate. Where they left too little for searches, they give way, and do
 // not come back at once.
 TEST_F(MirrorTest, ListsGiveWayToSearches) {

@@ -114,7 +114,18 @@ is(value($node, "SELECT pgwarp_prewarm('e_v')"), 0, 'prewarm of an untrained ind
 
 # Memory comes back.
 cmp_ok(value($node, 'SELECT used FROM pgwarp_devices()'), '>', $used, 'memory is in use');
-$node->safe_psql('postgres', 'DROP DATABASE other');
+# DROP DATABASE waits for sessions to leave, and these may search until they do.
+my $inside = session($node, database => 'other');
+$inside->query("SET search_path = public, ivfpq_test; SET enable_seqscan = off; SET ivfpq.executor = 'service'");
+my $dropper = session($node);
+start($dropper, 'DROP DATABASE other');
+wait_until($node, "count(*) = 1 FROM pg_locks WHERE classid = 'pg_database'::regclass AND mode = 'AccessExclusiveLock' AND granted");
+is($inside->query("SELECT count(*) FROM (SELECT id FROM t ORDER BY v <-> vec($_, 16) LIMIT 10) AS s") .
+	$inside->query('SELECT path FROM ivfpq_last_scan()'), '10service', 'searched while it is to be dropped') for 1 .. 3;
+$inside->quit;
+finish($dropper);
+$dropper->quit;
+is(value($node, "SELECT count(*) FROM pg_database WHERE datname = 'other'"), 0, 'dropped');
 value($node, 'DROP TABLE t; DROP INDEX u_ip');
 wait_until($node, "(SELECT used FROM pgwarp_devices()) = $used");
 is(value($node, 'SELECT count(*) FROM pg_stat_pgwarp'), 0, 'nothing is left of what was dropped');
@@ -127,12 +138,12 @@ make_table($plain, 't', 4, 2000);
 value($plain, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 5)');
 is(value($plain, "SET enable_seqscan = off; SELECT count(*) FROM (SELECT FROM t ORDER BY v <-> vec(1, 4) LIMIT 3) AS s;
 	SELECT path, reason FROM ivfpq_last_scan()"),
-	"3\ncpu|the library was not preloaded, or pgwarp.devices is 'none'", 'not preloaded: the pages are read');
+	"3\ncpu|the library was not preloaded (shared_preload_libraries)", 'not preloaded: the pages are read');
 like(error_of($plain, "SET enable_seqscan = off; SET ivfpq.executor = 'service'; SELECT id FROM t ORDER BY v <-> vec(1, 4) LIMIT 3"),
 	qr/ERROR:  the pgwarp service is not available: the library was not preloaded/, 'who insists is told');
 like(error_of($plain, "SELECT pgwarp_prewarm('t_v')"), qr/service is not available/, 'nothing to load into');
 is(value($plain, 'SELECT * FROM pgwarp_service()'),
-	"f||the library was not preloaded, or pgwarp.devices is 'none'|||", 'the service says why');
+	'f||the library was not preloaded (shared_preload_libraries)|||', 'the service says why');
 is(value($plain, 'SELECT count(*) FROM pgwarp_devices()'), 0, 'no device');
 is(value($plain, 'SELECT count(*) FROM pg_stat_pgwarp'), 0, 'no statistics');
 unlike(log_of($plain), qr/LOG:  .*pgwarp serv/, 'and not a word in the log');
@@ -155,6 +166,14 @@ SKIP:
 $plain->append_conf('postgresql.conf', "shared_preload_libraries = 'pgwarp'\npgwarp.devices = 'none'");
 $plain->restart;
 is(value($plain, 'SELECT count(*) FROM pgwarp_devices()'), 0, 'none means none');
+is(value($plain, 'SELECT reason FROM pgwarp_service()'), "pgwarp.devices is 'none'", 'and the service says so');
+# No place for a worker.
+$plain->append_conf('postgresql.conf', "pgwarp.devices = 'host'\nmax_worker_processes = 0");
+$plain->restart;
+is(value($plain, 'SELECT serves, reason FROM pgwarp_service()'), 'f|max_worker_processes is used up, so that it has no worker',
+	'no worker: the service names the setting');
+like(error_of($plain, "SET enable_seqscan = off; SET ivfpq.executor = 'service'; SELECT id FROM t ORDER BY v <-> vec(1, 4) LIMIT 3"),
+	qr/service is not available: max_worker_processes is used up/, 'no worker: so is who insists');
 # As PostgreSQL treats a wrong setting of any extension: it says so, and takes the default.
 $plain->append_conf('postgresql.conf', "pgwarp.devices = '0;1'");
 $plain->restart;

@@ -253,6 +253,38 @@ for my $round (1 .. 3)
 }
 value($node, 'REINDEX INDEX t_v');
 is(nearest_there(730500), 730500, 'standby: REINDEX');
+# A database may have the number of one that was dropped, and as a copy of the same template the same files. Its row is in the
+# place of another one. A search loads the lists while DROP DATABASE waits, and nothing tells the standby of a drop.
+if (server_version() >= 15)
+{
+	value($node, 'CREATE DATABASE mold');
+	$node->safe_psql('mold', 'CREATE EXTENSION pgwarp');
+	$node->safe_psql('mold', slurp_file('test/include/ivfpq.sql'));
+	$node->safe_psql('mold', 'CREATE TABLE copied (id bigint, v vector(8));
+		INSERT INTO copied SELECT i, ivfpq_test.vec(i, 8) FROM generate_series(1, 1500) AS i;
+		CREATE INDEX copied_v ON copied USING ivfpq (v) WITH (lists = 1)');
+	for my $n (5001 .. 5003)
+	{
+		value($node, 'CREATE DATABASE reborn TEMPLATE mold OID 60000');
+		$node->safe_psql('reborn', "INSERT INTO copied VALUES ($n, ivfpq_test.vec($n, 8))");
+		$node->wait_for_catchup($standby);
+		my $search = "SELECT id FROM copied ORDER BY v <-> ivfpq_test.vec($n, 8) LIMIT 1";
+		my @inside = map { session($_, database => 'reborn') } $node, $standby;
+		for my $session (@inside)
+		{
+			my $where = $session == $inside[0] ? 'a database' : 'standby: a database';
+			$session->query("SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET ivfpq.candidates = 5");
+			is($session->query($search), $n, "$where of the number of another: its row $n") for 1 .. 2;
+			is($session->query('SELECT path FROM ivfpq_last_scan()'), 'service', 'by the service');
+		}
+		start($writer, 'DROP DATABASE reborn');
+		wait_until($node, "count(*) = 1 FROM pg_locks WHERE classid = 'pg_database'::regclass
+			AND mode = 'AccessExclusiveLock' AND granted");
+		is($inside[0]->query($search), $n, 'searched while it is to be dropped');
+		$_->quit for @inside;
+		finish($writer);
+	}
+}
 # Replay counts no changes. So what the service has of the lists is never known to be all, until the
 # server has been promoted and lists were looked at again.
 make_table($node, 'many_lists', 8, 3000);

@@ -88,31 +88,47 @@ ok(logged(qr/pgwarp.debug_fault is now none/, $from), 'until now');
 is(worker(place_of('t_1')), $before, 'the worker is the same');
 is(nearest('t', 7), "7\nservice", 'and serves');
 
-# One list of four load buffers. While the worker is stopped, two sessions take five of the sixteen buffers
-# each for the model and the list, one takes two for another index, and a fourth is left with four.
+# One list of four load buffers. While the worker is stopped, three sessions take four of the sixteen buffers
+# each, one takes one for another index, and a fifth is left with three.
 value($node, 'CREATE TABLE long (LIKE t); INSERT INTO long SELECT id, v FROM t, generate_series(1, 20)');
 value($node, 'CREATE INDEX long_v ON long USING ivfpq (v) WITH (lists = 1, m = 32, placement = single)');
 value($node, "SELECT pgwarp_prewarm('long_v')");
 my $place = place_of('long_v');
 my ($beside) = grep { place_of($_) eq $place } 't_1', 'u_1';
 $before = worker($place);
-my @sessions = map { session($node) } 1 .. 4;
-my $pid = $sessions[3]->query('SELECT pg_backend_pid()');
+my @sessions = map { session($node) } 1 .. 5;
+my $pid = $sessions[4]->query('SELECT pg_backend_pid()');
 kill('STOP', $before);
-for my $i (0 .. 3)
+for my $i (0 .. 4)
 {
-	start($sessions[$i], 'SELECT pgwarp_prewarm(\'' . ($i == 2 ? $beside : 'long_v') . '\')');
+	start($sessions[$i], 'SELECT pgwarp_prewarm(\'' . ($i == 3 ? $beside : 'long_v') . '\')');
 	usleep(300_000);
 }
 value($node, "SELECT pg_terminate_backend($pid)");
 wait_until($node, "NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)");
 $from = -s $node->logfile;
 kill('CONT', $before);
-finish($_) for @sessions[0 .. 2];
+finish($_) for @sessions[0 .. 3];
 ok(logged(qr/pgwarp service drops what was sent by half: [3-9]\d{6} bytes/, $from),
 	'half a list goes with the session that sent it');
 is(worker($place), $before, 'the worker is still the same');
-$_->quit for @sessions[0 .. 2];
+$_->quit for @sessions[0 .. 3];
+
+# All devices are silent: a search asks one after the other.
+value($node, "ALTER INDEX t_1 SET (placement = replicate); SELECT pgwarp_prewarm('t_1')");
+my @workers = split /\n/, value($node, 'SELECT pid FROM pgwarp_devices() ORDER BY place');
+kill('STOP', @workers);
+my $asker = session($node);
+$asker->query('SET enable_seqscan = off; SET pgwarp.service_timeout = 3000');
+is($asker->query("SELECT id FROM t ORDER BY v <-> vec(7, 32) LIMIT 1"), 7, 'silent: the pages are read');
+is(value($node, 'SELECT count(*), bool_or(serves) FROM pgwarp_devices()'), scalar(@workers) . '|f', 'all are silent');
+start($asker, "SET ivfpq.executor = 'service'; SELECT id FROM t ORDER BY v <-> vec(7, 32) LIMIT 1");
+like((finish($asker))[1], qr/ERROR:  the pgwarp service is not available: the service was silent for too long/,
+	'silent: an error for who insists');
+kill('CONT', @workers);
+is($asker->query('SELECT id FROM t ORDER BY v <-> vec(8, 32) LIMIT 1') . $asker->query('SELECT path FROM ivfpq_last_scan()'),
+	'8service', 'silent no longer: and an answer');
+$asker->quit;
 indexes_are_sound($node);
 $node->stop;
 done_testing();

@@ -65,6 +65,34 @@ is($asker->query('SELECT reason FROM ivfpq_last_scan()'), 'the service did not a
 $loads->kill_kill;
 fault('none');
 
+# But a long one does, once the worker has come back.
+my $long = session($node);
+$long->query("SET enable_seqscan = off; SET pgwarp.service_timeout = 600");
+my $worker = value($node, 'SELECT pid FROM pgwarp_service()');
+my $fallbacks = "(SELECT fallbacks FROM pg_stat_pgwarp WHERE indexname = 'small_v')";
+my $fell_back = value($node, "SELECT $fallbacks");
+kill('STOP', $worker);
+start($long, "DO \$\$
+DECLARE
+	way text;
+	waited bool := false;
+	late timestamptz := clock_timestamp() + '20 s';
+BEGIN
+	LOOP
+		PERFORM id FROM small ORDER BY v <-> vec(1, 8) LIMIT 1;
+		SELECT path INTO way FROM ivfpq_last_scan();
+		waited := waited OR way = 'cpu';
+		EXIT WHEN waited AND way = 'service';
+		IF clock_timestamp() > late THEN RAISE 'the service is not asked again'; END IF;
+		PERFORM pg_sleep(0.05);
+	END LOOP;
+END
+\$\$");
+wait_until($node, "$fallbacks > $fell_back");
+kill('CONT', $worker);
+is((finish($long))[1], '', 'a long statement asks the service again');
+$long->quit;
+
 # A worker that never comes back.
 fault('hung');
 my $load = searches();
@@ -79,8 +107,8 @@ cmp_ok($seconds, '<', 10, 'hung: after the timeout');
 is(value($node, 'SELECT serves, pid > 0, reason FROM pgwarp_service()'), 'f|t|the service was silent for too long',
 	'hung: pgwarp_service() says so');
 $seconds = elapsed(sub {
-	is($asker->query("SET ivfpq.executor = 'service'; SELECT id FROM large ORDER BY v <-> vec(9, 1000) LIMIT 1"), 9,
-		'hung: a right answer for who insists');
+	start($asker, "SET ivfpq.executor = 'service'; SELECT id FROM large ORDER BY v <-> vec(9, 1000) LIMIT 1");
+	like((finish($asker))[1], qr/service is not available: the service was silent for too long/, 'hung: an error for who insists');
 });
 cmp_ok($seconds, '<', 10, 'hung: after the timeout as well');
 

@@ -6,7 +6,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use IvfpqTest;
 
-my $node = new_node('statistics', service => 1, conf => 'pgwarp.debug_statistics_places = 8');
+my $node = new_node('statistics', service => 1, conf => "pgwarp.debug_statistics_places = 8\nmax_prepared_transactions = 5");
 make_table($node, 't', 4, 1100);
 my $search = 'SELECT count(*) FROM (SELECT id FROM t ORDER BY v <-> vec(1, 4) LIMIT 1) AS s';
 my $settings = 'SET enable_seqscan = off;';
@@ -31,6 +31,49 @@ value($node, "$settings BEGIN; CREATE INDEX gone ON t USING ivfpq (v) WITH (list
 is(value($node, 'SELECT count(*) FROM pgwarp_stat_indexes()'), 0, 'indexes that never were take no place');
 wait_until($node, "(SELECT used FROM pgwarp_devices()) = $used");
 pass('nor memory of the device');
+
+# Prepared and rolled back; dropped by a prepared transaction.
+my $twice = "$settings SELECT id FROM t ORDER BY v <-> vec(1, 4) LIMIT 1; SELECT id FROM t ORDER BY v <-> vec(1, 4) LIMIT 1";
+my $in_use = "(SELECT used FROM pgwarp_devices()) > $used";
+value($node, "$settings BEGIN; CREATE INDEX gone ON t USING ivfpq (v) WITH (lists = 4);
+	SELECT pgwarp_prewarm('gone'); PREPARE TRANSACTION 'gone'");
+value($node, "ROLLBACK PREPARED 'gone'");
+wait_until($node, "(SELECT used FROM pgwarp_devices()) = $used");
+pass('rolled back after it was prepared: no memory of the device');
+value($node, 'CREATE INDEX kept ON t USING ivfpq (v) WITH (lists = 4)');
+value($node, "$twice; SELECT pgwarp_prewarm('kept')");
+wait_until($node, $in_use);
+value($node, "BEGIN; DROP INDEX kept; PREPARE TRANSACTION 'drop'");
+value($node, "COMMIT PREPARED 'drop'");
+wait_until($node, "(SELECT used FROM pgwarp_devices()) = $used");
+pass('dropped by a prepared transaction: none either');
+
+# Drops that are rolled back change nothing.
+value($node, 'CREATE INDEX kept ON t USING ivfpq (v) WITH (lists = 4)');
+value($node, "SET ivfpq.audit_every = 1; $twice; SELECT pgwarp_prewarm('kept')");
+wait_until($node, "audited = 2 FROM pg_stat_pgwarp WHERE indexname = 'kept'");
+my $counted = "SELECT cpu_searches + service_searches, audited, resident_lists FROM pg_stat_pgwarp WHERE indexname = 'kept'";
+is(value($node, $counted), '2|2|4', 'what is counted');
+value($node, 'BEGIN; DROP INDEX kept; ROLLBACK');
+value($node, 'BEGIN; SAVEPOINT a; DROP INDEX kept; ROLLBACK TO a; COMMIT');
+is(value($node, "BEGIN; DROP INDEX kept; PREPARE TRANSACTION 'drop'; ROLLBACK PREPARED 'drop'; $counted") =~ s/\|\d$//r, '2|2',
+	'drops that are rolled back leave counters and audits');
+
+# DROP INDEX CONCURRENTLY waits for a search, which brings the lists back.
+my ($searcher, $dropper, $holder) = map { session($node) } 1 .. 3;
+$holder->query('SELECT pg_advisory_lock(23, 0)');
+$searcher->query("$settings SET ivfpq.executor = 'service'; SET pgwarp.debug_pause = 'scan'");
+start($searcher, 'SELECT id FROM t ORDER BY v <-> vec(1, 4) LIMIT 1');
+wait_until($node, "count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
+start($dropper, 'DROP INDEX CONCURRENTLY kept');
+wait_until($node, "count(*) = 1 FROM pg_index WHERE indexrelid = 'kept'::regclass AND NOT indisvalid");
+$holder->query('SELECT pg_advisory_unlock(23, 0)');
+is((finish($searcher))[0], 1, 'the search has its row');
+finish($dropper);
+is($searcher->query('SELECT path FROM ivfpq_last_scan()'), 'service', 'by the service');
+wait_until($node, "(SELECT used FROM pgwarp_devices()) = $used");
+is(value($node, 'SELECT count(*) FROM pg_stat_pgwarp'), 0, 'dropped concurrently: nothing is left');
+$_->quit for $searcher, $dropper, $holder;
 
 # More indexes than places.
 value($node, "CREATE TABLE t$_ AS SELECT * FROM t; CREATE INDEX t${_}_v ON t$_ USING ivfpq (v) WITH (lists = 5)")

@@ -102,6 +102,56 @@ wait_until($node, "serves AND pid <> $worker FROM pgwarp_service()");
 value($node, "SELECT pgwarp_prewarm('t_v')");
 both_blocks('with another worker');
 $_->quit for @sessions[0 .. 2];
+
+# Two indexes with models of megabytes that a new worker does not know, and forty sessions that search both: the worker takes
+# each model in once.
+value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'none'");
+$node->append_conf('postgresql.conf', "max_connections = 60\npgwarp.max_searches = 64");
+make_table($node, 'wide', 1000, 1200);
+value($node, 'CREATE INDEX wide_v ON wide USING ivfpq (v) WITH (lists = 600, m = 250)');
+value($node, 'CREATE TABLE broad AS SELECT * FROM wide; CREATE INDEX broad_v ON broad USING ivfpq (v) WITH (lists = 600, m = 250)');
+$node->restart;
+wait_until($node, 'serves FROM pgwarp_service()');
+sub megabytes_of_worker
+{
+	my ($kilobytes) = slurp_file('/proc/' . value($node, 'SELECT pid FROM pgwarp_service()') . '/status') =~ /VmHWM:\s+(\d+) kB/;
+	return int($kilobytes / 1024);
+}
+my $before = megabytes_of_worker();
+my $both = "$settings; SELECT 1 / (id = 7)::int FROM wide ORDER BY v <-> vec(7, 1000) LIMIT 1;
+SELECT 1 / (id = 8)::int FROM broad ORDER BY v <-> vec(8, 1000) LIMIT 1;\n";
+append_to_file("$folder/both.sql", $both);
+ok(IPC::Run::run([ 'pgbench', '--no-vacuum', '--client=40', '--jobs=2', '--transactions=3', "--file=$folder/both.sql",
+	'--port=' . $node->port, '--host=' . $node->host, 'postgres' ], '>&', \$said), 'forty clients have right answers') or diag($said);
+my $more = megabytes_of_worker() - $before;
+cmp_ok($more, '<', 60, "the worker takes $more MB more than before, for two models of three");
+is(value($node, "SELECT count(*) FROM pg_stat_pgwarp WHERE tablename IN ('wide', 'broad') AND lists = 600"), 2, 'and knows both');
+
+# A model that is larger than the device is refused once, and evicts nothing.
+$node->append_conf('postgresql.conf', 'pgwarp.device_memory = 3MB');
+$node->restart;
+wait_until($node, 'serves FROM pgwarp_service()');
+is(value($node, "SELECT pgwarp_prewarm('t_v')"), 8, 'small: an index is resident');
+my $patient = session($node);
+$patient->query($settings);
+my $log_from = -s $node->logfile;
+soon('7 the device has no room for the model of the index', 'small: a search says why it read the pages', sub
+{
+	return $patient->query('SELECT id FROM wide ORDER BY v <-> vec(7, 1000) LIMIT 1') . ' ' .
+		$patient->query('SELECT reason FROM ivfpq_last_scan()');
+});
+is($patient->query("SELECT id FROM wide ORDER BY v <-> vec($_, 1000) LIMIT 1"), $_, 'small: a right answer') for 1 .. 5;
+$patient->query("SET ivfpq.executor = 'service'");
+is($patient->query('SELECT id FROM wide ORDER BY v <-> vec(9, 1000) LIMIT 1'), 9, 'small: for who insists, too');
+is(value($node, "SELECT indexname, refused_bytes, resident_lists, evictions FROM pg_stat_pgwarp
+	WHERE indexname IN ('t_v', 'wide_v') ORDER BY 1"), "t_v||8|0\nwide_v|3424000|0|0", 'small: as pg_stat_pgwarp says');
+is(value($node, 'SELECT indexname, resident_lists, refused_bytes FROM pg_stat_pgwarp_devices ORDER BY 1'),
+	"t_v|8|\nwide_v|0|3424000", 'small: and pg_stat_pgwarp_devices');
+like(error_of($node, "SELECT pgwarp_prewarm('wide_v')"),
+	qr/did not take in index "wide_v": the device has no room for the model of the index/, 'small: and pgwarp_prewarm()');
+my @refusals = slurp_file($node->logfile, $log_from) =~ /(no room for the model of index \d+ of database \d+|could not take in)/g;
+is(scalar(@refusals), 1, 'small: the log says so once');
+$patient->quit;
 indexes_are_sound($node);
 $node->stop;
 done_testing();

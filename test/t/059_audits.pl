@@ -126,10 +126,31 @@ value($node, "SELECT pg_sleep(3)");
 is(value($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pgwarp audit'"), 0,
 	'the worker ends when it has nothing to do');
 
+# --- one that takes too long ends, and leaves others their turn
+# After a start, audits have some seconds free.
+$node->append_conf('postgresql.conf', 'ivfpq.audit_timeout = 500ms');
+$node->restart;
+# The worker has the server's setting, and this session another.
+value($node, "$every CREATE TABLE slow AS SELECT id, v FROM t WHERE id <= 3000;
+	CREATE FUNCTION slowly(v vector) RETURNS vector AS 'BEGIN
+		IF current_setting(''ivfpq.audit_every'') = ''0'' THEN PERFORM pg_sleep(3600); END IF;
+		RETURN v;
+	END' LANGUAGE plpgsql IMMUTABLE;
+	CREATE INDEX slow_v ON slow USING ivfpq ((slowly(v)::vector(16))) WITH (lists = 40)");
+value($node, "$every SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0;
+	SELECT id FROM slow ORDER BY slowly(v)::vector(16) <-> vec($_, 16) LIMIT 5") for 1 .. 3;
+recall_of('true', 53001, 53006);
+wait_until($node, "audited = 5 $of_t");
+pass('audits of others go on');
+is(value($node, "SELECT audited, audits_dropped FROM pg_stat_pgwarp WHERE indexname = 'slow_v'"), '0|2', 'those that follow are dropped');
+value($node, 'DROP TABLE slow');
+
 indexes_are_sound($node);
 $node->stop;
 my $log = slurp_file($node->logfile);
-unlike($log, qr/0\.76[5-9]|PANIC|an audit of index|pgwarp audit FATAL/, 'no query in the log, and no failure');
+unlike($log, qr/0\.76[5-9]|PANIC|an audit of index \d+ failed|pgwarp audit FATAL/, 'no query in the log, and no failure');
+my $slow = () = $log =~ /an audit of index \d+ took longer than ivfpq.audit_timeout/g;
+is($slow, 1, 'one took too long, and is logged');
 # Their bytes, as the worker has them.
 my $bytes = pack('f<4', @odd[4 .. 7]);
 my @holds;
