@@ -28,8 +28,10 @@ Options: --set NAME (a label)  --metric l2|cosine|ip  --queries N  --k K,...  --
 --repeats N  --parts N  --tsv FILE. The server is the one libpq finds.
 )";
 
-constexpr size_t most_exact = 40;
-constexpr size_t deleted_batch = 100;  // so many queries are worth a batch
+constexpr size_t most_exact = 40;     // exact searches take long, and tell little
+constexpr size_t least_batch = 1000;  // queries of a batch that is worth lists in private memory
+constexpr size_t most_single = 20;    // queries of a knn_search that is not worth it
+constexpr size_t most_batches = 4;
 
 struct Arguments {
     std::string command;
@@ -201,6 +203,30 @@ void set_up(Connection& connection) {
     connection.execute("ANALYZE recall.authors");
 }
 
+// The queries of each statement, or of each series of statements of one query. A batch has as many
+// as make it one, if need be the same ones several times.
+std::vector<Questions> in_statements(const std::vector<Questions>& groups, const std::string& shape,
+                                     const std::string& source) {
+    const bool is_batch = shape == "batch" || shape == "lateral";
+    if (source != "exact" && (!is_batch || (shape == "lateral" && source == "pages")))
+        return groups;
+    std::vector<Questions> statements;
+    size_t asked = 0;
+    for (const Questions& group : groups) {
+        const size_t count = group.vectors.rows;
+        if (source == "exact" && asked < most_exact) {
+            statements.push_back(part_of(group, 0, std::min(count, most_exact)));
+        } else if (source == "pages") {
+            for (size_t first = 0; first < count; first += most_single)
+                statements.push_back(part_of(group, first, std::min(first + most_single, count)));
+        } else if (source != "exact" && statements.size() < most_batches) {
+            statements.push_back(part_of(group, 0, std::max(count, least_batch)));
+        }
+        asked += count;
+    }
+    return statements;
+}
+
 std::vector<std::string> figures(const std::optional<Outcome>& outcome) {
     if (!outcome) return std::vector<std::string>(9, "-");
     return {
@@ -239,21 +265,18 @@ void golden(const Arguments& arguments) {
         for (const std::string shape : {"scan", "partitions", "batch", "lateral"}) {
             for (const std::string source : {"pages", "store", "mirror", "exact"}) {
                 if (!is_chosen(arguments, shape + "/" + source + "/" + state)) continue;
-                const bool parts = shape == "partitions",
-                           batch = shape == "batch" || shape == "lateral";
-                // Exact searches take long, and tell little.
-                const size_t queries =
-                    source == "exact" ? std::min(arguments.queries, most_exact) : arguments.queries;
-                std::string about = state == "condition" || state == "deleted" ? state : "plain";
-                about += (state == "deleted" && batch ? " batch " : " ") + std::to_string(queries);
-                std::vector<Questions>& questions = asked[about];
-                if (questions.empty()) {
+                const std::string about =
+                    state == "condition" || state == "deleted" ? state : "plain";
+                std::vector<Questions>& groups = asked[about];
+                if (groups.empty()) {
                     const Window window = state == "condition" ? tenth : Window{};
-                    questions = {world.questions(connection, "held_out", window, queries, deepest)};
+                    groups = {world.questions(connection, "held_out", window, arguments.queries,
+                                              deepest)};
                     if (state == "deleted")
-                        questions = world.without_nearest(questions[0], 1000, deepest,
-                                                          batch ? deleted_batch : 1);
+                        groups = world.without_nearest(groups[0], 1000, deepest);
                 }
+                const std::vector<Questions> questions = in_statements(groups, shape, source);
+                const bool parts = shape == "partitions";
                 for (const size_t k : arguments.k) {
                     for (const double target : arguments.targets) {
                         // An exact search has no target.
@@ -414,16 +437,13 @@ class Cases {
                  const std::function<Questions()>& ask, size_t deleted = 0) {
         if (!is_chosen(arguments_, name + "/" + way.name)) return;
         // Behind the slash is the state of the table, which makes no difference to what is asked.
-        const bool is_batch = way.shape == "batch" || way.shape == "lateral";
-        const std::string about =
-            deleted > 0 ? name + (is_batch ? " batch" : "") : name.substr(0, name.rfind('/'));
+        const std::string about = deleted > 0 ? name : name.substr(0, name.rfind('/'));
         if (asked_about_ != about) {
-            questions_ = {ask()};
-            if (deleted > 0)
-                questions_ = world_.without_nearest(questions_[0], deleted, deepest_,
-                                                    is_batch ? deleted_batch : 1);
+            groups_ = {ask()};
+            if (deleted > 0) groups_ = world_.without_nearest(groups_[0], deleted, deepest_);
             asked_about_ = about;
         }
+        const std::vector<Questions> questions = in_statements(groups_, way.shape, way.source);
         for (const size_t k : arguments_.k)
             for (const double target : arguments_.targets) {
                 Cell cell;
@@ -434,7 +454,7 @@ class Cases {
                 cell.target = target;
                 cell.one_index = !way.parts;
                 cell.repeats = 0;
-                report(name, way, cell, bar, runner_.run(cell, questions_));
+                report(name, way, cell, bar, runner_.run(cell, questions));
             }
     }
 
@@ -465,7 +485,7 @@ class Cases {
     size_t deepest_;
     Table table_;
     std::string asked_about_;
-    std::vector<Questions> questions_;
+    std::vector<Questions> groups_;
     size_t measured_ = 0, missed_ = 0;
 };
 

@@ -59,7 +59,7 @@ class CellRunner {
     bool is_batch(const Cell& cell) const {
         return cell.shape == "batch" || cell.shape == "lateral";
     }
-    bool is_by_source(const Cell& cell, size_t queries, const Searches& before);
+    bool is_by_source(const Cell& cell, const Questions& questions, const Searches& before);
     void apply_settings(const Cell& cell);
     void load_asked(const Questions& questions);
     std::string statement(const Cell& cell, const Questions& questions) const;

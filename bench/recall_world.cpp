@@ -157,23 +157,19 @@ Questions part_of(const Questions& questions, size_t first, size_t last) {
 }
 
 std::vector<Questions> RecallWorld::without_nearest(const Questions& questions, size_t count,
-                                                    size_t depth, size_t batch) const {
+                                                    size_t depth) const {
     const size_t most = std::max<size_t>(1, rows_.rows * 2 / 5 / count);
     std::vector<Questions> groups;
-    size_t asked = 0;
-    for (size_t first = 0; first < questions.vectors.rows && asked < questions.vectors.rows;
-         first += most) {
+    for (size_t first = 0; first < questions.vectors.rows; first += most) {
         Questions group = part_of(questions, first, std::min(first + most, questions.vectors.rows));
         find_neighbors(group, count);
-        std::vector<int32_t> deleted;
         for (const auto& nearest : group.neighbors)
-            deleted.insert(deleted.end(), nearest.begin(), nearest.end());
-        std::sort(deleted.begin(), deleted.end());
-        deleted.erase(std::unique(deleted.begin(), deleted.end()), deleted.end());
-        group.deleted = std::move(deleted);
+            group.deleted.insert(group.deleted.end(), nearest.begin(), nearest.end());
+        std::sort(group.deleted.begin(), group.deleted.end());
+        group.deleted.erase(std::unique(group.deleted.begin(), group.deleted.end()),
+                            group.deleted.end());
         find_neighbors(group, depth);
-        groups.push_back(part_of(group, 0, std::max(group.vectors.rows, batch)));
-        asked += groups.back().vectors.rows;
+        groups.push_back(std::move(group));
     }
     return groups;
 }

@@ -34,7 +34,8 @@ struct Questions {
     std::vector<int32_t> deleted;                 // rows that are not there, in ascending order
 };
 
-// Queries from number `first` to before `last`, from the beginning again where there are fewer.
+// Queries from number `first` to before `last`, from the beginning again where there are fewer: a
+// batch may want more queries than there are.
 Questions part_of(const Questions& questions, size_t first, size_t last);
 
 class RecallWorld {
@@ -51,11 +52,10 @@ class RecallWorld {
     Questions questions(Connection& connection, const std::string& kind, const Window& window,
                         size_t count, size_t depth) const;
 
-    // The same queries in groups, each with the `count` nearest rows of all its queries deleted. A
-    // group has so few different queries that more than half of the rows is left, and repeats them
-    // until it has `batch` queries. All groups together have no more queries than before.
-    std::vector<Questions> without_nearest(const Questions& questions, size_t count, size_t depth,
-                                           size_t batch = 1) const;
+    // The same queries in groups, each with the `count` nearest rows of all its queries deleted: a
+    // group has so few queries that more than half of the rows is left.
+    std::vector<Questions> without_nearest(const Questions& questions, size_t count,
+                                           size_t depth) const;
 
     bool passes(const Questions& questions, size_t query, int32_t row) const;
 
