@@ -129,18 +129,17 @@ CellRunner::Searches CellRunner::searches(const std::string& table) {
 }
 
 // Single scans count as searches, by pages or by the service; a batch that searches lists of its
-// own does not. Where rows are deleted it may leave queries to scans.
-bool CellRunner::is_by_source(const Cell& cell, const Questions& questions,
-                              const Searches& before) {
+// own does not. Among dead rows a batch leaves queries to scans, so there the counters cannot tell
+// a batch from single scans, and only exclude the service.
+bool CellRunner::is_by_source(const Cell& cell, size_t count, const Searches& before) {
     const Searches after = searches(cell.table);
-    const double queries = double(questions.vectors.rows);
+    const double queries = double(count);
     const double pages = after.by_pages - before.by_pages,
                  service = after.by_service - before.by_service;
     if (cell.source == "mirror") return service >= queries;
     if (cell.source == "pages") return pages >= queries && service == 0;
     if (cell.source == "store")
-        return is_batch(cell) && service == 0 &&
-               (pages < queries / 2 || !questions.deleted.empty());
+        return is_batch(cell) && service == 0 && (pages < queries / 2 || cell.dead_rows);
     return service == 0;
 }
 
@@ -278,7 +277,7 @@ std::optional<Outcome> CellRunner::run(const Cell& cell, const std::vector<Quest
             known_cpu &= cpu_before && cpu_after;
             if (repeat > 0 && known_cpu) cpu += *cpu_after - *cpu_before;
             // The first round tells whether this version can do it at all.
-            if (repeat == 0 && !is_by_source(cell, questions, before)) {
+            if (repeat == 0 && !is_by_source(cell, answers.size(), before)) {
                 if (cell.shape != "cursor") connection_.execute("DEALLOCATE cell");
                 if (deletes) connection_.execute("ROLLBACK");
                 return {};

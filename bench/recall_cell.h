@@ -22,6 +22,7 @@ struct Cell {
     std::string table;
     size_t k = 10;
     double target = 0.95;
+    bool dead_rows = false;  // many entries are of rows that are not visible
     bool one_index =
         true;  // a table of its own, without partitions: ivfpq_last_scan() tells all of a scan
     size_t repeats =
@@ -59,7 +60,7 @@ class CellRunner {
     bool is_batch(const Cell& cell) const {
         return cell.shape == "batch" || cell.shape == "lateral";
     }
-    bool is_by_source(const Cell& cell, const Questions& questions, const Searches& before);
+    bool is_by_source(const Cell& cell, size_t count, const Searches& before);
     void apply_settings(const Cell& cell);
     void load_asked(const Questions& questions);
     std::string statement(const Cell& cell, const Questions& questions) const;
