@@ -93,7 +93,7 @@ BEGIN
         lists := lists + (SELECT probes FROM ivfpq_last_scan()) / 40.0;
     END LOOP;
 END $$;
-SELECT k, target, is_row, lists <= CASE WHEN is_row THEN 16 ELSE 100 END AS few, share >= target::float8 AS found
+SELECT k, target, is_row, lists <= CASE WHEN is_row THEN 16 ELSE 120 END AS few, share >= target::float8 AS found
 FROM unnest(ARRAY[1, 10]) AS k, unnest(ARRAY['0.95', '0.99']) AS target, unnest(ARRAY[true, false]) AS is_row
     CROSS JOIN LATERAL looked_at(k, target, is_row) ORDER BY 1, 2, 3;
 DROP TABLE u;

@@ -18,7 +18,7 @@ plan skip_all => 'no server headers or no cmake'
 
 my $tree = PostgreSQL::Test::Utils::tempdir;
 make_path(map { "$tree/$_" } qw(extension kernels/cpu kernels/cuda bench scripts sql bin));
-copy($_, "$tree/$_") or die "$_: $!" for qw(Makefile CMakeLists.txt pgwarp.control pgwarp_pgvector.control scripts/needs
+copy($_, "$tree/$_") or die "$_: $!" for qw(Makefile CMakeLists.txt pgwarp.control pgwarp_pgvector.control scripts/needs scripts/common.sh
 	extension/precompiled.h);
 chmod 0755, "$tree/scripts/needs";
 
