@@ -208,8 +208,9 @@ void set_up(Connection& connection) {
 std::vector<Questions> in_statements(const std::vector<Questions>& groups, const std::string& shape,
                                      const std::string& source) {
     const bool is_batch = shape == "batch" || shape == "lateral";
-    if (source != "exact" && (!is_batch || (shape == "lateral" && source == "pages")))
+    if (source != "exact" && source != "store" && !(shape == "batch" && source == "pages"))
         return groups;
+    if (source == "store" && !is_batch) return groups;
     std::vector<Questions> statements;
     size_t asked = 0;
     for (const Questions& group : groups) {
@@ -289,7 +290,9 @@ void golden(const Arguments& arguments) {
                         cell.target = target;
                         cell.one_index = !parts;
                         cell.dead_rows = state == "dead" || state == "deleted";
-                        cell.repeats = source == "exact" ? 1 : arguments.repeats;
+                        // Searches among deleted rows take long.
+                        cell.repeats =
+                            source == "exact" || state == "deleted" ? 1 : arguments.repeats;
                         std::vector<std::string> line = {
                             arguments.set,
                             shape,
