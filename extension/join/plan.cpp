@@ -214,8 +214,8 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
     // copying an entry and of a number of the model, in tuples.
     constexpr double batched = 0.7;
     constexpr double all_at_once = 0.1;
-    constexpr double copied = 22;
-    constexpr double of_model = 5;
+    constexpr double copied = 9;
+    constexpr double of_model = 2;
     constexpr double most = 1 << 20;
     const IndexOptInfo* info = scan->indexinfo;
     Relation index = relation_open(info->indexoid, NoLock);
