@@ -608,7 +608,7 @@ void request_service() {
         worker.bgw_main_arg = Int32GetDatum(i);
         strlcpy(worker.bgw_library_name, "pgwarp", sizeof(worker.bgw_library_name));
         strlcpy(worker.bgw_function_name, "pgwarp_service_main", sizeof(worker.bgw_function_name));
-        // It tells the log if there is no place left, and nobody else.
+        // PostgreSQL only logs that max_worker_processes is used up: the list shows it.
         const int before = length_of(BackgroundWorkerList);
         RegisterBackgroundWorker(&worker);
         registered[i] = length_of(BackgroundWorkerList) > before;

@@ -62,7 +62,7 @@ uint32 busy_searches(const ServiceDevice* device);
 // Called by the device's worker:
 // The device has this of an index now; use.lists 0: it has no longer that build of the index.
 void publish_held(ServiceDevice* device, const MirrorKey& key, const MirrorUse& use);
-// The device has no room for the index's model, which takes so many bytes; 0: it is tried again.
+// The device refused the index's model of this size, which does not fit; 0 bytes: no longer.
 void publish_refused(ServiceDevice* device, const MirrorKey& key, uint64 bytes);
 // Index 0: all of the database.
 void forget_held(ServiceDevice* device, Oid database, Oid index);
