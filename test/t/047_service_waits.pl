@@ -76,7 +76,7 @@ start($long, "DO \$\$
 DECLARE
 	way text;
 	waited bool := false;
-	late timestamptz := clock_timestamp() + '20 s';
+	late timestamptz := clock_timestamp() + '120 s';
 BEGIN
 	LOOP
 		PERFORM id FROM small ORDER BY v <-> vec(1, 8) LIMIT 1;
