@@ -10,6 +10,7 @@
 #include "kernels/conditions.h"
 #include "kernels/executor.h"
 #include "kernels/host_device.h"
+#include "kernels/list_plan.h"
 #include "kernels/quantizer.h"
 
 #include <algorithm>
@@ -58,16 +59,12 @@ inline uint64_t packed_tid_number(const uint8_t* tid) {
 struct ListQuery {
     uint32_t k;       // 1 .. the batch's k
     uint32_t probes;  // 1 .. the batch's probes
-    // Above 0: the query decides how many of these lists it takes (list_effort.h). Not narrowed.
-    float threshold = 0;
-    uint32_t radius_k = 0;  // 1 .. k
-    uint32_t first_entries = 0;
-    uint32_t first_lists = 0;  // taken in any case
-    uint32_t wider_k = 0;      // 0 .. k; above radius_k: see wider_radius()
+    // With a threshold, the query decides how many of these lists it takes: plan.k is 1 .. k. Not
+    // with a floor.
+    ListPlan plan = {};
     // For narrowed batches:
     uint32_t first_probe = 0;  // lists of a lower rank are not searched
     uint32_t conditions = 0;   // 0 .. the batch's conditions
-    uint32_t near_k = 0;       // 0 .. k; see SearchedLists
     // Only what comes after this in the order of (distance, id).
     uint64_t floor_id = 0;
     float floor_distance = -std::numeric_limits<float>::infinity();
@@ -75,25 +72,13 @@ struct ListQuery {
     uint32_t refined_k = 0;
 };
 
-// Groups of the lists of a narrowed search by rank. From the second one on, each ends at twice the
-// rank of the one before.
-inline constexpr uint32_t near_groups = 4;
-PGWARP_HOST_DEVICE uint32_t near_group(uint32_t rank, uint32_t probes) {
-    return rank >= probes / 2 ? 3 : rank >= probes / 4 ? 2 : rank >= probes / 8 ? 1 : 0;
-}
-
 // What a narrowed search saw in the lists that it searched.
 struct SearchedLists {
     uint32_t passed;  // entries that pass the conditions
     // 1: there are entries beyond those found. Where many are as far as each other, the found ones
     // may be fewer than k all the same, even none: all or none of such entries are found.
     uint32_t more;
-    // Entries, passing or not, that are no farther than the near_k-th found, by near_group() of
-    // their list. Estimated from a sample; 0 where fewer were found, or near_k is 0.
-    uint32_t near[near_groups];
 };
-// About how many entries the CPU samples for that.
-inline constexpr uint32_t near_sample = 16384;
 
 // The capacity of a batch.
 struct ListBatchShape {
@@ -209,8 +194,7 @@ class ListStore {
             throw std::invalid_argument("k of a query is out of range");
         if (wanted.probes == 0 || std::min(wanted.probes, lists) > batch.shape.probes)
             throw std::invalid_argument("probes of a query are out of range");
-        if (wanted.threshold > 0 && (batch.shape.narrowed || wanted.radius_k == 0 ||
-                                     wanted.radius_k > wanted.k || wanted.wider_k > wanted.k))
+        if (wanted.plan.threshold > 0 && (wanted.plan.k == 0 || wanted.plan.k > wanted.k))
             throw std::invalid_argument("effort of a query is out of range");
         if (batch.shape.refined &&
             (batch.shape.narrowed || wanted.refined_k == 0 || wanted.refined_k > wanted.k))

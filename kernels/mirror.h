@@ -108,18 +108,13 @@ struct MirrorSearch {
     uint32_t dims;
     uint32_t k;       // 1 .. max_list_k
     uint32_t probes;  // at least 1
-    // Above 0: the search decides how many of these lists it takes (list_effort.h). Not narrowed.
-    float threshold = 0;
-    uint32_t radius_k = 0;
-    uint32_t first_entries = 0;
-    uint32_t first_lists = 0;  // taken in any case
-    uint32_t wider_k = 0;
+    // With a threshold, the search decides how many of these lists it takes.
+    ListPlan plan = {};
     // Above 0: the search is refined, for this number of rows (list_store.h). Not narrowed.
     uint32_t refined_k = 0;
     // A search may be narrowed (list_store.h).
     bool narrowed = false;
     uint32_t first_probe = 0;
-    uint32_t near_k = 0;
     Neighbor floor{-std::numeric_limits<float>::infinity(), 0};
     PackedConditions conditions = {};
     // The answer must have the versions of its lists, and is not marked as complete.

@@ -948,6 +948,11 @@ CREATE FUNCTION ivfpq_learn(
 COMMENT ON FUNCTION ivfpq_learn(regclass, regclass, name, int) IS
     'measures the recall curve of an ivfpq index with given queries, and tells what changes';
 
+CREATE FUNCTION ivfpq_forget(index regclass) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_forget(regclass) IS
+    'forgets what audits of live searches have learned of an ivfpq index';
+
 CREATE FUNCTION ivfpq_check(
     index regclass,
     heap_all_indexed boolean DEFAULT false,
@@ -992,7 +997,9 @@ CREATE FUNCTION ivfpq_last_scan(
     OUT candidates bigint,
     OUT ranked_rows bigint,
     OUT lists_read int,
-    OUT lists_grown int)
+    OUT lists_grown int,
+    OUT score double precision,
+    OUT expected_recall double precision)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION ivfpq_last_scan() IS
     'how this session''s last ivfpq scan was done: who searched the lists, and how much';
@@ -1079,12 +1086,15 @@ CREATE FUNCTION pgwarp_stat_audits(
     OUT recall float8,
     OUT recall_low float8,
     OUT recall_high float8,
+    OUT share_below_80 float8,
+    OUT corrections real[],
     OUT conditions_audited bigint,
     OUT conditions_recall float8,
     OUT conditions_recall_low float8,
     OUT conditions_recall_high float8,
+    OUT conditions_share_below_80 float8,
+    OUT conditions_corrections real[],
     OUT audits_dropped bigint,
-    OUT correction float8,
     OUT reason text,
     OUT rows_at_build float8,
     OUT rows float8,
@@ -1100,9 +1110,10 @@ CREATE VIEW pg_stat_pgwarp AS
         s.ranked_rows, s.batches,
         CASE WHEN s.batches > 0 THEN s.batch_queries::float8 / s.batches::float8 END AS mean_batch,
         s.lists, s.resident_lists, s.bytes, s.reloads, s.appends, s.received_bytes, s.evictions,
-        s.errors, a.audited, a.recall, a.recall_low, a.recall_high, a.conditions_audited,
-        a.conditions_recall, a.conditions_recall_low, a.conditions_recall_high, a.audits_dropped,
-        r.refused_bytes
+        s.errors, a.audited, a.recall, a.recall_low, a.recall_high, a.share_below_80, a.corrections,
+        a.conditions_audited, a.conditions_recall, a.conditions_recall_low,
+        a.conditions_recall_high, a.conditions_share_below_80, a.conditions_corrections,
+        a.audits_dropped, r.refused_bytes
     FROM pgwarp_stat_indexes() AS s
         FULL JOIN pgwarp_stat_audits() AS a ON a.index = s.index
         LEFT JOIN (SELECT c.index, pg_catalog.max(c.refused_bytes) AS refused_bytes
@@ -1129,8 +1140,9 @@ GRANT SELECT ON pg_stat_pgwarp_devices TO PUBLIC;
 
 CREATE VIEW ivfpq_drift AS
     SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
-        i.oid AS indexrelid, a.reason, a.recall, a.recall_low, a.recall_high, a.rows_at_build,
-        a.rows, pg_catalog.format('REINDEX INDEX CONCURRENTLY %I.%I', n.nspname, i.relname) AS way_out
+        i.oid AS indexrelid, a.reason, a.recall, a.recall_low, a.recall_high, a.conditions_recall,
+        a.conditions_recall_low, a.conditions_recall_high, a.rows_at_build, a.rows,
+        pg_catalog.format('REINDEX INDEX CONCURRENTLY %I.%I', n.nspname, i.relname) AS way_out
     FROM pgwarp_stat_audits() AS a
         JOIN pg_class AS i ON i.oid = a.index
         JOIN pg_index AS x ON x.indexrelid = i.oid

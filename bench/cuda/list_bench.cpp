@@ -166,7 +166,6 @@ class ListBench {
         for (size_t q = 0; q < batch_size; ++q) {
             batch->wanted[q] = {k, probes};
             batch->wanted[q].conditions = 1;
-            batch->wanted[q].near_k = 10;
             batch->conditions[q] = {};
             batch->conditions[q].kind = ConditionKind::range;
             batch->conditions[q].high = passing - 1;

@@ -82,20 +82,14 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
     const double passing = std::max(shares.entries, least_share);
     const double share = std::max(shares.rows, least_share);
     plan->costs = shares.rows >= 1 ? cpu_costs(meta) : visiting_costs(meta);
-    const Effort effort =
-        choose_effort(meta, wanted.k, plan->costs, is_plain(shares) ? ByQuery::yes : ByQuery::no);
+    // The rows that are wanted are among this many that pass the conditions.
+    const double nearest = std::min(wanted.k / share, rows);
+    const bool checks = shares.conditions > 0;
+    const Effort effort = choose_effort(meta, static_cast<uint32>(nearest), checks);
     plan->probes = effort.probes;
-    plan->candidates = effort.candidates;
-    // Where nearly all rows pass, the first candidates suffice (scan/lists.cpp, aim_by_filter()).
-    constexpr double nearly_all = 0.75;
-    const bool widens = settings.probes == 0;
-    if (shares.rows < nearly_all) {
-        plan->candidates =
-            std::max(plan->candidates, ranked_for_filter(meta, wanted.k, share) / share);
-        if (widens) plan->probes = std::max(plan->probes, lists_for_filter(meta, wanted.k / share));
-    }
-    if (shares.conditions > 0 && widens)
-        plan->probes = std::max(plan->probes, expected_lists(meta, wanted.k / share / passing));
+    if (effort.threshold > 0)
+        plan->probes = std::max(plan->probes, expected_lists(meta, nearest, passing, checks));
+    plan->candidates = std::max<double>(effort.candidates, nearest);
     plan->candidates = std::min(plan->candidates, rows * passing);
     // Lists that hold the candidates.
     plan->probes = std::max(plan->probes, plan->lists * plan->candidates / (rows * passing));
@@ -112,23 +106,12 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
 }
 
 // The effort of a scan by the service, if it can have it.
-void plan_service(Relation index, const MetaPage& meta, const WantedScan& wanted, double rows,
-                  ScanPlan* plan) {
-    double probes = plan->probes;
-    double candidates = std::max(plan->candidates, plan->refined);
+void plan_service(Relation index, const MetaPage& meta, const WantedScan& wanted, ScanPlan* plan) {
+    const double candidates = std::max(plan->candidates, plan->refined);
     const bool refines =
         plan->costs.refines && wanted.shares.conditions == 0 && keeps_refinements(index, meta);
-    if (wanted.shares.conditions == 0) {
-        const double share = std::max(wanted.shares.rows, 1.0 / service_most_k);
-        const Effort effort = choose_effort(
-            meta, static_cast<uint32>(std::min(wanted.k / share, 1e6)), service_costs(refines),
-            wanted.shares.rows >= 1 ? ByQuery::yes : ByQuery::no);
-        probes = effort.probes;
-        candidates = std::min<double>(effort.candidates, rows);
-    }
     if (candidates > service_most_k) return;
     plan->by_service = true;
-    plan->probes = probes;
     // A device refines candidates at next to no cost.
     plan->candidates = refines ? std::min(candidates, refined_visits(wanted.k)) : candidates;
     plan->refined = 0;
@@ -155,7 +138,7 @@ ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
                                    static_cast<uint64>(std::ceil(plan.probes)), meta.lists));
     plan.compared = meta.parents + lists;
     plan.model_pages = other_pages + centroid_pages(meta) * lists / meta.lists;
-    if (!plan.exact && will_be_served(index)) plan_service(index, meta, wanted, rows, &plan);
+    if (!plan.exact && will_be_served(index)) plan_service(index, meta, wanted, &plan);
     return plan;
 }
 

@@ -4,7 +4,8 @@
 // A backend hands a search over (records.cpp): the query, and the distances of what was found. A
 // background worker, which the first of them starts and which ends when it has nothing to do,
 // repeats the search (worker.cpp, repeat.cpp) and adds the result to the estimate of its index
-// (learn.cpp). Where the estimate says so, the worker corrects the effort on the metapage.
+// (learn.cpp). Where the estimate says so, the worker raises the effort on the metapage, or gives
+// back what it had raised.
 //
 // This header declares all of their shared memory. One lock protects it, except for what the
 // comments say. Queries are in the ring of records only: no log, no file and no view shows them.
@@ -40,7 +41,6 @@ struct AuditRecord {
     uint32 conditions;
     uint32 values;
     double target;
-    double aimed;
     TimestampTz at;
 };
 
@@ -49,7 +49,6 @@ enum class Drift : uint8 {
     none,
     effort_at_bound,  // recall is below the target with the largest correction
     table_has_grown,  // recall is below the target, and most rows came after the build
-    old_format,       // recall is below the target, and the metapage has no place for a correction
 };
 
 struct AuditedIndex {
@@ -61,18 +60,25 @@ struct AuditedIndex {
     uint32 file;
     int64 curve_at;
     // Of the searches for about as many rows, see learned_group().
-    enum Group { plain, with_conditions, groups };
     struct ByRows {
         float correction;  // in force
-        CorrectionPrior prior;
-        RecallEstimate estimates[groups];
-        RecallEstimate recent[groups];  // the same, since the correction last changed
-        uint32 undecided;               // audits since the last decision about the correction
+        RecallEstimate estimate;
+        RecallEstimate recent;  // the same, since the correction last changed
+        uint32 undecided;       // audits since the last decision about the correction
     };
-    ByRows by_rows[RecallCurve::ks];
-    int64 audited[groups];
+    // Conditions that few rows pass have other errors: neither group teaches the other.
+    struct Searches {
+        ByRows by_rows[RecallCurve::ks];
+        int64 audited;
+        uint32 unwritten;  // audits that the metapage has not counted yet
+    };
+    Searches plain;
+    Searches with_conditions;
+    Searches& searches(bool have_conditions) { return have_conditions ? with_conditions : plain; }
+    const Searches& searches(bool have_conditions) const {
+        return have_conditions ? with_conditions : plain;
+    }
     int64 dropped;
-    uint32 unwritten;  // audits that the metapage has not counted yet
     Drift drift;
     bool warned;  // of a drift, since the server started
     double rows_at_build;
@@ -124,6 +130,8 @@ void start_audit_worker(Oid database);
 bool first_record(AuditRecord* record);
 // Removes it. `to`: null, or room for most_record_bytes.
 void take_record(const AuditRecord& record, char* to);
+// The same, and counts that it was not audited.
+void drop_record(const AuditRecord& record);
 
 // --- learn.cpp
 
@@ -133,10 +141,8 @@ AuditedIndex* find_audited(Oid database, Oid index);
 bool is_skipped(Oid database, Oid index);
 // The place of an index; if it has none, it gets one, and the one unused for longest may give way.
 AuditedIndex* audited_index(Oid database, Oid index);
-// What is known of the recall of a group: since corrections last changed, once that is enough.
-RecallEstimate known_recall(const AuditedIndex& entry, AuditedIndex::Group group);
-// The correction of the searches that most audits are of.
-double main_correction(const AuditedIndex& entry);
+// What is known of the recall of searches: since corrections last changed, once that is enough.
+RecallEstimate known_recall(const AuditedIndex::Searches& searches);
 // After an audit, with the index open and the lock not held.
 struct Audit {
     const AuditRecord* record;

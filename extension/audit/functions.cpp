@@ -1,14 +1,21 @@
 // SQL functions about audits.
 
+#include <algorithm>
+
 #include "kernels/mirror.h"
 #include "extension/audit/audit.h"
+#include "extension/index/argument.h"
+#include "extension/index/page.h"
+#include "extension/index/page_changes.h"
 #include "extension/service/service.h"
 #include "extension/util/signature.h"
 
 extern "C" {
 #include "access/htup_details.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 }
 
@@ -25,21 +32,42 @@ const char* reason_of(Drift drift) {
         case Drift::table_has_grown:
             return "recall is below the target, and the table has more than doubled since the "
                    "index was built";
-        case Drift::old_format:
-            return "recall is below the target, and the index has a format that does not learn";
     }
     pg_unreachable();
 }
 
-// Audits of a group, its recall, and the interval of that.
-void put_group(const AuditedIndex& entry, AuditedIndex::Group group, Datum* values, bool* nulls) {
-    values[0] = Int64GetDatum(entry.audited[group]);
-    nulls[1] = nulls[2] = nulls[3] = entry.audited[group] == 0;
-    if (entry.audited[group] == 0) return;
-    const RecallInterval interval = recall_interval(known_recall(entry, group));
-    values[1] = Float8GetDatum(interval.recall);
-    values[2] = Float8GetDatum(interval.low);
-    values[3] = Float8GetDatum(interval.high);
+// Audited searches, their recall, its interval, the share of poor ones, and the corrections in
+// force.
+constexpr int group_columns = 6;
+void put_searches(const AuditedIndex::Searches& searches, Datum* values, bool* nulls) {
+    values[0] = Int64GetDatum(searches.audited);
+    if (searches.audited > 0) {
+        const RecallEstimate known = known_recall(searches);
+        const RecallInterval interval = recall_interval(known);
+        values[1] = Float8GetDatum(interval.recall);
+        values[2] = Float8GetDatum(interval.low);
+        values[3] = Float8GetDatum(interval.high);
+        values[4] = Float8GetDatum(poor_share(known));
+    } else {
+        std::fill_n(nulls + 1, 4, true);
+    }
+    Datum corrections[RecallCurve::ks];
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        corrections[k] = Float4GetDatum(searches.by_rows[k].correction);
+    values[5] = PointerGetDatum(construct_array(corrections, RecallCurve::ks, FLOAT4OID,
+                                                sizeof(float4), true, TYPALIGN_INT));
+}
+
+// Writes to the metapage that nothing was learned.
+void forget_on_page(Relation index) {
+    while (true) {
+        const MetaPage meta = read_meta(index);
+        if (meta.learned(false).at == 0 && meta.learned(true).at == 0) return;
+        MetaPage changed = meta;
+        changed.forget_learned();
+        if (write_learned(index, meta, changed)) return;
+        CHECK_FOR_INTERRUPTS();  // an audit has written meanwhile
+    }
 }
 
 }  // namespace
@@ -49,7 +77,8 @@ void put_group(const AuditedIndex& entry, AuditedIndex::Group group, Datum* valu
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_stat_audits) {
-    check_signature(fcinfo, 0, 15);
+    constexpr int columns = 18;
+    check_signature(fcinfo, 0, columns);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     if (!audits) return Datum{0};
@@ -58,27 +87,45 @@ PGWARP_FUNCTION(pgwarp_stat_audits) {
         const AuditedIndex entry = place;
         LWLockRelease(audits->lock);
         if (entry.database != MyDatabaseId) continue;
-        Datum values[15] = {};
-        bool nulls[15] = {};
+        Datum values[columns] = {};
+        bool nulls[columns] = {};
         values[0] = ObjectIdGetDatum(entry.index);
-        put_group(entry, AuditedIndex::plain, values + 1, nulls + 1);
-        put_group(entry, AuditedIndex::with_conditions, values + 5, nulls + 5);
-        values[9] = Int64GetDatum(entry.dropped);
-        values[10] = Float8GetDatum(main_correction(entry));
+        put_searches(entry.plain, values + 1, nulls + 1);
+        put_searches(entry.with_conditions, values + 1 + group_columns, nulls + 1 + group_columns);
+        values[13] = Int64GetDatum(entry.dropped);
         const char* reason = reason_of(entry.drift);
-        nulls[11] = nulls[12] = nulls[13] = !reason;
+        nulls[14] = nulls[15] = nulls[16] = !reason;
         if (reason) {
-            values[11] = CStringGetTextDatum(reason);
-            values[12] = Float8GetDatum(entry.rows_at_build);
-            values[13] = Float8GetDatum(entry.rows);
+            values[14] = CStringGetTextDatum(reason);
+            values[15] = Float8GetDatum(entry.rows_at_build);
+            values[16] = Float8GetDatum(entry.rows);
         }
-        values[14] = ObjectIdGetDatum(entry.file);
+        values[17] = ObjectIdGetDatum(entry.file);
         tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
     }
     return Datum{0};
 }
 
-// Counters of searches and of audits.
+// What audits have learned of an index, on its metapage and in memory.
+PGWARP_FUNCTION(ivfpq_forget) {
+    check_signature(fcinfo, 1, 0);
+    PreventCommandDuringRecovery("ivfpq_forget()");
+    PreventCommandIfReadOnly("ivfpq_forget()");
+    PreventCommandIfParallelMode("ivfpq_forget()");
+    const IndexLeaves parts = find_parts(PG_GETARG_OID(0), Purpose::maintain);
+    for (int i = 0; i < parts.count; ++i) {
+        const OpenIndex open = open_part(parts.leaves[i], AccessShareLock);
+        forget_on_page(open.index);
+        close_index(open);
+        if (!audits) continue;
+        LWLockAcquire(audits->lock, LW_EXCLUSIVE);
+        AuditedIndex* entry = find_audited(MyDatabaseId, parts.leaves[i].index);
+        if (entry) *entry = {};
+        LWLockRelease(audits->lock);
+    }
+    PG_RETURN_VOID();
+}
+
 PGWARP_FUNCTION(pg_stat_pgwarp_reset) {
     check_signature(fcinfo, 0, 0);
     reset_statistics(MyDatabaseId);

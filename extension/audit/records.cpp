@@ -54,10 +54,7 @@ bool older_than(TimestampTz time, int milliseconds) {
 // Also lets go of records that no worker takes: their database may be gone.
 void drop_old_records() {
     AuditRecord record;
-    while (first_record(&record) && older_than(record.at, oldest_record_ms)) {
-        if (AuditedIndex* entry = find_audited(record.database, record.index)) ++entry->dropped;
-        take_record(record, nullptr);
-    }
+    while (first_record(&record) && older_than(record.at, oldest_record_ms)) drop_record(record);
 }
 
 AuditRecord record_of(const SearchToAudit& search) {
@@ -66,7 +63,8 @@ AuditRecord record_of(const SearchToAudit& search) {
     record.index = RelationGetRelid(search.index);
     record.file = compat_file_number(search.index);
     record.curve_at = search.meta->curve_at;
-    record.correction = search.meta->learned.correction[learned_group(search.k)];
+    record.correction =
+        search.meta->learned(search.conditions->count > 0).correction[learned_group(search.k)];
     record.dims = search.query.dims;
     record.k = search.k;
     record.found = search.found;
@@ -75,7 +73,6 @@ AuditRecord record_of(const SearchToAudit& search) {
     record.conditions = search.conditions->count;
     record.values = count_values(search.conditions->all());
     record.target = search.target;
-    record.aimed = search.aimed;
     record.at = GetCurrentTimestamp();
     const Size bytes = sizeof(AuditRecord) + MAXALIGN(record.dims * sizeof(float)) +
                        record.found * sizeof(double) + record.values * sizeof(uint64) +
@@ -150,6 +147,11 @@ void take_record(const AuditRecord& record, char* to) {
     if (to) read_ring(audits->tail, to, record.bytes);
     audits->tail += record.bytes;
     --audits->records;
+}
+
+void drop_record(const AuditRecord& record) {
+    ++audited_index(record.database, record.index)->dropped;
+    take_record(record, nullptr);
 }
 
 void start_audit_worker(Oid database) {

@@ -66,13 +66,14 @@ uint32 times_effort(uint32 first, double least_times, uint32 wanted, uint32 most
 void set_effort(const MetaPage& meta, const AuditRecord& record) {
     constexpr uint32 most_candidates = 1000000;
     settings.target_recall = record.target;
-    const uint32 mean_probes = choose_effort(meta, record.k, ByQuery::yes).probes;
+    const bool with_conditions = record.conditions > 0;
+    const uint32 mean_probes = choose_effort(meta, record.k, with_conditions).probes;
     settings.target_recall = repeated_target;
     settings.probes = settings.candidates = 0;
     settings.max_probes = settings.max_scan_tuples = 0;
     settings.executor = static_cast<int>(ExecutorChoice::automatic);
     settings.iterative_scan = static_cast<int>(IterativeScan::relaxed_order);
-    const Effort effort = choose_effort(meta, record.k);
+    const Effort effort = choose_effort(meta, record.k, with_conditions);
     // A query that decides on its lists may have taken very few, and be wrong in that.
     const uint32 first = std::max(record.probes, mean_probes);
     settings.probes = static_cast<int>(times_effort(first, least_lists, effort.probes, meta.lists));
@@ -95,7 +96,7 @@ bool repeat_recorded(Relation heap, Relation index, const AuditRecord& record, c
     order.sk_attno = 1;
     order.sk_strategy = 1;
     IndexScanDesc scan = compat_index_beginscan(heap, index, GetActiveSnapshot(), 0, 1);
-    want_rows(scan, record.k, 0, true);
+    want_rows(scan, record.k);
     repeat_search(scan, &parts.search);
     index_rescan(scan, nullptr, 0, &order, 1);
     uint32 nearest = 0;

@@ -67,9 +67,7 @@ Next next_record(AuditRecord* record, char* bytes) {
             audits->allowance > 0 && !is_skipped(record->database, record->index) &&
             !TimestampDifferenceExceeds(record->at, GetCurrentTimestamp(), oldest_record_ms);
         if (!useful) {
-            if (AuditedIndex* entry = find_audited(record->database, record->index))
-                ++entry->dropped;
-            take_record(*record, nullptr);
+            drop_record(*record);
         } else if (record->database != MyDatabaseId) {
             next = Next::other_database;
         } else {

@@ -11,7 +11,6 @@
 #include "extension/index/format.h"
 #include "extension/build/bulk.h"
 #include "extension/build/curve.h"
-#include "extension/build/spread.h"
 #include "extension/build/encode.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
@@ -122,7 +121,7 @@ CurveQuery* queries_with_lists(const EncodeInput& input, const Sample& queries,
     uint32 wanted = 0;
     for (uint32 i = 0; i < count; ++i) {
         CurveQuery& query = curve_queries[i];
-        std::copy_n(query.neighbors, query.room, tids + wanted);
+        for (uint32 n = 0; n < query.room; ++n) tids[wanted + n] = query.neighbors[n].id;
         query.lists = lists + wanted;
         wanted += query.room;
     }
@@ -137,7 +136,6 @@ void measure(Relation index, BulkWriter* writer, const CurveQuery* queries, uint
     MetaPage meta = writer->meta;
     // The curve is part of the metapage, which is logged last.
     set_curve(&meta, measure_together(encoded, index, meta, queries, count));
-    meta.spread = measure_spread(index, meta, queries, count);
     meta.curve_at = GetCurrentTimestamp();
     bulk_meta(writer, meta);
 }
@@ -172,6 +170,7 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     report_phase(BuildPhase::write);
     BulkWriter* writer = begin_bulk(index, meta, &model);
     const CurveQuery* curve_queries = queries_with_lists(input, queries, encoded);
+    writer->meta.largest_norm = largest_norm_of(writer->meta, curve_queries, queries.count);
     begin_curve_together(encoded, writer->meta, curve_queries, queries.count);
     write_entries(writer, encoded);
     measure(index, writer, curve_queries, queries.count, encoded);

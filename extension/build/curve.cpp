@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "extension/build/curve.h"
@@ -66,7 +67,24 @@ Trials rank_trials(Relation index, const MetaPage& meta, const CurveQuery* queri
     return trials;
 }
 
-// Measuring many more probes than scans need would take most of the time. The trial queries show
+// The median of the trial queries.
+float usual_nearest(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
+                    MemoryContext context) {
+    float nearest[curve_trial_queries];
+    const uint32 trials = std::min(count, curve_trial_queries);
+    if (trials == 0) return 0;
+    for (uint32 i = 0; i < trials; ++i) {
+        const MemoryContext before = MemoryContextSwitchTo(context);
+        nearest[i] = nearest_list(index, meta, queries[i]);
+        MemoryContextSwitchTo(before);
+        MemoryContextReset(context);
+    }
+    std::nth_element(nearest, nearest + trials / 2, nearest + trials);
+    return nearest[trials / 2];
+}
+
+// Where it is little work, all lists are measured. Else, measuring many more probes than scans need
+// would take most of the time. The trial queries show
 // with how many probes nearly all neighbors are found; the grid ends one step beyond. Where that is
 // too much work for all queries, the near steps end where it becomes too much, at least one step
 // beyond the probes that find most neighbors, and a part of the queries measures the rest. Where
@@ -75,21 +93,26 @@ void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* quer
                     uint32 wide, MemoryContext context, CurveGrid* grid) {
     constexpr double nearly_all = 0.998;
     constexpr double most = 0.985;
-    // Bytes of codes: a second or two of one processor.
+    // Bytes of codes: a second or two of one processor; and a small part of one.
     constexpr double much_work = 0x1p32;
+    constexpr double little_work = 0x1p26;
     const uint32 trial_queries = std::min(count, curve_trial_queries);
     const auto steps_beyond = [grid](uint32 last) {
         uint32 steps = 0;
         while (steps < grid->steps && grid->probes[steps] <= last) ++steps;
         return std::min(grid->steps, steps + 2);
     };
-    const Trials trials = rank_trials(index, meta, queries, trial_queries, context);
-    const bool found = trials.all.count > 0;
-    const uint32 all_steps = found ? steps_beyond(trials.all.at(nearly_all)) : grid->steps;
     const auto work = [&](uint32 steps) {
         return static_cast<double>(meta.rows_at_build) / meta.lists * grid->probes[steps - 1] *
                count * meta.m;
     };
+    if (work(grid->steps) <= little_work) {
+        grid->near_steps = grid->steps;
+        return;
+    }
+    const Trials trials = rank_trials(index, meta, queries, trial_queries, context);
+    const bool found = trials.all.count > 0;
+    const uint32 all_steps = found ? steps_beyond(trials.all.at(nearly_all)) : grid->steps;
     uint32 near_steps = all_steps;
     if (found) {
         const TrialRanks& ranks = wide < count ? trials.nearest : trials.all;
@@ -123,6 +146,7 @@ CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* qu
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
     grid.steps = fill_probe_grid(meta.lists, grid.probes);
+    grid.nearest = usual_nearest(index, meta, queries, count, context);
     // The first ones, so that no long query becomes a straggler. They include the wide ones, where
     // these are few.
     grid.far_queries = (count + far_queries_of - 1) / far_queries_of;
@@ -239,42 +263,67 @@ int last_near(const CurveTally& tally, int k) {
     return tally.far.queries[k] > 0 ? near : tried_thresholds - 1;
 }
 
-// Fills the part of the tried thresholds where recall grows from about this to nearly all. The
-// curve's steps are the same for all k, so a k with fewer repeats its last one.
-//
-// Where rows lie in tight clusters, many thresholds take as many lists. The curve gets the largest
-// of these, up to what is common where there are no clusters: it costs queries like the rows
-// nothing, and queries between the clusters need it.
-void fill_by_query(const CurveTally& tally, RecallCurve* curve) {
-    constexpr double least = 0.3;
+// The tried thresholds where recall grows from about this to nearly all, for one k.
+struct GrowingPart {
+    int count;
+    Tried tried[tried_thresholds];
+    double threshold[tried_thresholds];
+};
+void find_growing_part(const CurveTally& tally, int k, GrowingPart* part) {
+    constexpr double least = 0.5;
     constexpr double nearly_all = 0.9995;
-    constexpr double common = 16384;
     constexpr int last_factor = RecallCurve::factors - 1;
+    const int near = last_near(tally, k);
+    part->count = 0;
+    for (int t = 0; t < tried_thresholds; ++t) {
+        const Tried tried = tried_at(tally, k, t, near);
+        const bool first = part->count == 0;
+        const Tried* last = first ? nullptr : &part->tried[part->count - 1];
+        if (!first && (!tried.complete || last->recall[last_factor] >= nearly_all)) break;
+        if (!first && tried.lists <= 1.02 * last->lists) continue;
+        if (tried.recall[last_factor] < least && t + 1 < tried_thresholds) continue;
+        part->threshold[part->count] = tried_threshold(t);
+        part->tried[part->count++] = tried;
+    }
+}
+
+// Leaves as many as the curve has steps: of three in a row, the middle one goes where the misses of
+// the others differ least.
+void thin_out(GrowingPart* part) {
+    const auto missed = [part](int i) {
+        return std::log(1 - std::min(part->tried[i].recall[RecallCurve::factors - 1], 0.9999));
+    };
+    while (part->count > RecallCurve::max_steps) {
+        int least = 1;
+        for (int i = 1; i + 1 < part->count; ++i)
+            if (missed(i - 1) - missed(i + 1) < missed(least - 1) - missed(least + 1)) least = i;
+        std::copy(part->tried + least + 1, part->tried + part->count, part->tried + least);
+        std::copy(part->threshold + least + 1, part->threshold + part->count,
+                  part->threshold + least);
+        --part->count;
+    }
+}
+
+// The curve's steps are the same for all k, so a k with fewer repeats its last one.
+void fill_by_query(const CurveTally& tally, RecallCurve* curve) {
+    auto* part = static_cast<GrowingPart*>(palloc(sizeof(GrowingPart)));
     uint32 used[RecallCurve::ks] = {};
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (curve->queries[k] == 0) continue;
-        const int near = last_near(tally, k);
-        Tried last = {};
-        for (int t = 0; t < tried_thresholds; ++t) {
-            const Tried tried = tried_at(tally, k, t, near);
-            if (!tried.complete && used[k] > 0) break;
-            if (used[k] > 0 && tried.lists <= 1.02 * last.lists) {
-                if (tried_threshold(t) <= common)
-                    curve->threshold[k][used[k] - 1] = static_cast<float>(tried_threshold(t));
-                continue;
-            }
-            if (tried.recall[last_factor] < least && t + 1 < tried_thresholds) continue;
-            if (used[k] == RecallCurve::max_steps || last.recall[last_factor] >= nearly_all) break;
-            const uint32 step = used[k]++;
-            curve->threshold[k][step] = static_cast<float>(tried_threshold(t));
+        find_growing_part(tally, k, part);
+        thin_out(part);
+        used[k] = static_cast<uint32>(part->count);
+        for (uint32 step = 0; step < used[k]; ++step) {
+            const Tried& tried = part->tried[step];
+            curve->threshold[k][step] = static_cast<float>(part->threshold[step]);
             curve->query_probes[k][step] = static_cast<float>(tried.lists);
             curve->query_scanned[k][step] = static_cast<float>(tried.scanned);
             for (int f = 0; f < RecallCurve::factors; ++f)
                 curve->query_recall[k][step][f] = stored(tried.recall[f]);
-            last = tried;
         }
         curve->by_query_steps = std::max(curve->by_query_steps, used[k]);
     }
+    pfree(part);
     for (int k = 0; k < RecallCurve::ks; ++k)
         for (uint32 step = std::max(used[k], 1u); step < curve->by_query_steps; ++step) {
             curve->threshold[k][step] = curve->threshold[k][step - 1];
@@ -285,35 +334,61 @@ void fill_by_query(const CurveTally& tally, RecallCurve* curve) {
         }
 }
 
-// The margin that one query in four does not reach: such queries rank more candidates than the
-// curve was measured with, so it never promises too much.
-CandidateMargins measured_margins(const CurveTally& tally) {
-    constexpr double share = 0.25;
-    CandidateMargins margins = {};
+// The error of the lower end of a bin.
+double error_of_bin(double bin) {
+    const double from_zero = bin - error_bins_of_sign;
+    const auto size = [](double bins) { return least_error * std::exp2(error_octaves * bins); };
+    if (from_zero < 0) return -size(-from_zero);
+    return from_zero < 1 ? from_zero * least_error : size(from_zero - 1);
+}
+
+// The value that this share of the counted ones exceeds.
+double exceeded_by(const double* counts, double share) {
+    double left = std::accumulate(counts, counts + error_bins, 0.0) * share;
+    int bin = error_bins - 1;
+    while (bin > 0 && counts[bin] < left) left -= counts[bin--];
+    const double part = counts[bin] > 0 ? left / counts[bin] : 0;
+    return error_of_bin(bin + 1 - std::min(part, 1.0));
+}
+
+CodeErrors measured_errors(const CurveTally& tally) {
+    CodeErrors errors = {};
     for (int k = 0; k < RecallCurve::ks; ++k)
-        for (int f = 0; f < RecallCurve::factors; ++f) {
-            const double* counts = tally.margins[k][f];
-            const double wanted = share * std::accumulate(counts, counts + margin_bins, 0.0);
-            double sum = 0;
-            int bin = 0;
-            while (bin < margin_bins - 1 && sum + counts[bin] < wanted) sum += counts[bin++];
-            if (wanted == 0 || bin == 0 || bin == margin_bins - 1) continue;
-            const double part = (wanted - sum) / counts[bin];
-            margins.margin[k][f] =
-                static_cast<float>(least_margin * std::exp2(margin_octaves * (bin + part)));
-        }
-    return margins;
+        for (int i = 0; i < CodeErrors::shares && tally.all.wanted[k] > 0; ++i)
+            errors.error[k][i] =
+                static_cast<float>(exceeded_by(tally.errors[k], std::exp2(-(i + 1))));
+    return errors;
+}
+
+UsualQueries measured_usual(const CurveGrid& grid, const CurveTally& tally) {
+    constexpr double few = 0.05;
+    // Where nearly all are found, few misses say little of the threshold.
+    constexpr double most = 0.95;
+    UsualQueries usual = {};
+    usual.nearest = grid.nearest;
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        usual.radius[k] = tally.all.wanted[k] > 0
+                              ? static_cast<float>(exceeded_by(tally.radius[k], few))
+                              : std::numeric_limits<float>::infinity();
+    for (int t = 0; t < tried_thresholds && tally.outside_queries > 0; ++t) {
+        if (tally.outside_cut[t] > few_cut * tally.outside_queries) break;
+        const double recall = tally.outside_hits[t] / (tally.outside_queries * outside_rows);
+        usual.outside = static_cast<float>(tried_threshold(t) * std::max(1 - recall, 1 - most));
+        if (recall >= most) break;
+    }
+    return usual;
 }
 
 }  // namespace
 
-MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric metric) {
+MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally) {
     MeasuredCurve measured = {};
     RecallCurve& curve = measured.curve;
     curve.steps = grid.steps;
     std::copy_n(grid.probes, grid.steps, curve.probes);
     if (tally.all.wanted[0] == 0) return measured;
-    measured.margins = measured_margins(tally);
+    measured.errors = measured_errors(tally);
+    measured.usual = measured_usual(grid, tally);
     const CurveEffort& effort = tally.effort;
     ereport(DEBUG1, (errmsg_internal("%.0f queries of the curve to %u probes, some to %u: %.3f s "
                                      "to rank lists, %.3f s to look for neighbors, %.3f s to scan "
@@ -321,6 +396,11 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric m
                                      tally.all.walks, grid.probes[grid.near_steps - 1],
                                      grid.probes[grid.steps - 1], effort.ranking, effort.looking,
                                      effort.scanning, effort.entries, effort.counting)));
+    ereport(DEBUG1,
+            (errmsg_internal("nearest list at %g, radius for 10 rows %g, threshold of %.0f queries "
+                             "without their own list %g over the share that is missed",
+                             measured.usual.nearest, measured.usual.radius[1],
+                             tally.outside_queries, measured.usual.outside)));
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (tally.all.wanted[k] == 0) continue;
         curve.queries[k] = static_cast<uint32>(tally.all.queries[k]);
@@ -328,17 +408,35 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric m
                                               : measured_error(tally.all, grid.near_steps, k);
     }
     fill_steps(grid, tally, &curve);
-    if (has_norms(metric)) fill_by_query(tally, &curve);
+    fill_by_query(tally, &curve);
     for (int k = 0; k < RecallCurve::ks; ++k)
         for (uint32 step = 0; step < curve.by_query_steps && curve.queries[k] > 0; ++step)
             ereport(DEBUG2,
                     (errmsg_internal("k = %u, threshold %.3g: %.1f lists, %.0f entries, "
-                                     "recall %.4f with 4 candidates per row, %.4f with 64",
+                                     "recall %.4f with 4 candidates per row, %.4f with all",
                                      RecallCurve::k_values[k], curve.threshold[k][step],
                                      curve.query_probes[k][step], curve.query_scanned[k][step],
                                      curve.query_recall[k][step][5] / 65535.0,
                                      curve.query_recall[k][step][13] / 65535.0)));
     return measured;
+}
+
+float largest_norm_of(const MetaPage& meta, const CurveQuery* queries, uint32 count) {
+    if (has_norms(meta.metric)) return 0;
+    // Rows that are inserted later may have larger ones.
+    constexpr double margin = 1.1;
+    double largest = 0;
+    for (uint32 i = 0; i < count; ++i) {
+        double squares = 0;
+        for (uint32 d = 0; d < meta.code_dims; ++d)
+            squares += double{queries[i].vector[d]} * queries[i].vector[d];
+        const double norm = std::sqrt(squares);
+        if (queries[i].self != 0) largest = std::max(largest, norm);
+        // The distance of the nearest is the negative product.
+        if (norm > 0 && queries[i].room > 0 && queries[i].neighbors[0].id != 0)
+            largest = std::max(largest, -double{queries[i].neighbors[0].distance} / norm);
+    }
+    return static_cast<float>(margin * largest);
 }
 
 MeasuredCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
@@ -349,7 +447,7 @@ MeasuredCurve measure_curve(Relation index, const MetaPage& meta, const CurveQue
         CHECK_FOR_INTERRUPTS();
         tally_query(index, meta, grid, queries[i], i, tally);
     }
-    const MeasuredCurve measured = end_curve(grid, *tally, meta.metric);
+    const MeasuredCurve measured = end_curve(grid, *tally);
     pfree(tally);
     return measured;
 }

@@ -1,7 +1,7 @@
 // Measures the recall curve at the end of a build. Scans choose their effort by it (index/effort).
 #pragma once
 
-#include "kernels/list_effort.h"
+#include "kernels/list_plan.h"
 #include "extension/build/curve_query.h"
 
 namespace pgwarp {
@@ -14,13 +14,17 @@ inline constexpr uint32 curve_trial_queries = 32;
 // and entries are whole numbers, so their sums do not depend on the division.
 struct MeasuredCurve {
     RecallCurve curve;
-    CandidateMargins margins;
+    CodeErrors errors;
+    UsualQueries usual;
 };
+// About the largest norm of a row, as far as queries and their neighbors tell. 0: not needed.
+float largest_norm_of(const MetaPage& meta, const CurveQuery* queries, uint32 count);
 MeasuredCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
                             uint32 count);
 inline void set_curve(MetaPage* meta, const MeasuredCurve& measured) {
     meta->curve = measured.curve;
-    meta->margins = measured.margins;
+    meta->errors = measured.errors;
+    meta->usual = measured.usual;
     meta->list_rule = list_rule;
 }
 
@@ -30,6 +34,6 @@ CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* qu
 // How many of the first queries are wide.
 uint32 count_wide(const CurveQuery* queries, uint32 count);
 void add_tally(const CurveTally& tally, CurveTally* sum);
-MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric metric);
+MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally);
 
 }  // namespace pgwarp

@@ -31,10 +31,10 @@ Size merge(const Neighbor* first, Size of_participant, uint32 participants, uint
     return count;
 }
 
-const uint64* copy_tids(const Neighbor* merged, Size count, uint32 room) {
-    uint64* tids = alloc_array<uint64>(room);
-    for (Size i = 0; i < room; ++i) tids[i] = i < count ? merged[i].id : 0;
-    return tids;
+const Neighbor* copy_nearest(const Neighbor* merged, Size count, uint32 room) {
+    Neighbor* nearest = alloc_array<Neighbor>(room);
+    for (Size i = 0; i < room; ++i) nearest[i] = i < count ? merged[i] : Neighbor{0, 0};
+    return nearest;
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ CurveQuery* merge_neighbors(const CurveInput& input, const Neighbor* neighbors,
             count = merge(neighbors + Size{q} * neighbors_kept, each, participants, neighbors_kept,
                           self, merged);
         }
-        queries[q].neighbors = copy_tids(merged, count, queries[q].room);
+        queries[q].neighbors = copy_nearest(merged, count, queries[q].room);
     }
     pfree(merged);
     return queries;

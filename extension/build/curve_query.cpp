@@ -7,10 +7,9 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/list_effort.h"
+#include "kernels/list_plan.h"
 #include "kernels/list_scan.h"
 #include "kernels/nibble_scan.h"
-#include "kernels/sort_floats.h"
 #include "extension/build/curve_query.h"
 #include "extension/index/effort.h"
 #include "extension/index/list_order.h"
@@ -35,6 +34,7 @@ struct Neighbors {
     uint32 place[most];      // rank by exact distance: 0 is the nearest
     uint32 list_rank[most];  // rank of its list by distance from the query
     float distance[most];    // by its code
+    float exact[most];
     uint32 seen;
 
     // A Bloom filter of one hash over the TIDs: it rejects nearly all entries that are no
@@ -46,17 +46,18 @@ struct Neighbors {
 };
 
 void init_neighbors(const CurveQuery& query, Neighbors* n) {
-    const uint64* nearest_first = query.neighbors;
+    const Neighbor* nearest_first = query.neighbors;
     *n = {};
-    while (n->count < query.room && nearest_first[n->count] != 0) ++n->count;
+    while (n->count < query.room && nearest_first[n->count].id != 0) ++n->count;
     for (uint32 i = 0; i < n->count; ++i) {
         n->place[i] = i;
         n->list_rank[i] = PG_UINT32_MAX;
     }
     std::sort(n->place, n->place + n->count,
-              [&](uint32 a, uint32 b) { return nearest_first[a] < nearest_first[b]; });
+              [&](uint32 a, uint32 b) { return nearest_first[a].id < nearest_first[b].id; });
     for (uint32 i = 0; i < n->count; ++i) {
-        n->tids[i] = nearest_first[n->place[i]];
+        n->tids[i] = nearest_first[n->place[i]].id;
+        n->exact[i] = nearest_first[n->place[i]].distance;
         const uint64 at = Neighbors::hash(n->tids[i]);
         n->filter[at / 64] |= uint64{1} << at % 64;
     }
@@ -136,8 +137,7 @@ void search_lists(Relation index, const MetaPage& meta, const RankedLists& ranke
     }
 }
 
-// The nearest distances of a walk, for margins: more of them than are nearer than the farthest
-// neighbor.
+// The nearest distances of a walk, for radii.
 struct NearDistances {
     Size most;     // kept
     Size count;    // in `items`
@@ -158,40 +158,57 @@ struct NearDistances {
         count = most;
         bound = items[most - 1];
     }
-    void sort() {
-        sort_floats(items, count);
-        count = std::min(count, most);
+    // The distance of the k-th nearest so far, k <= most; infinity: there are fewer.
+    float distance_of(Size k) {
+        if (count < k) return std::numeric_limits<float>::infinity();
+        std::nth_element(items, items + k - 1, items + count);
+        return items[k - 1];
+    }
+};
+
+// The nearest entries of all lists but the nearest one, as a heap, and in which list each is.
+struct OutsideEntries {
+    struct Entry {
+        float distance;
+        uint32 list_rank;
+    };
+    Entry items[outside_rows];
+    uint32 count;
+
+    static bool nearer(const Entry& a, const Entry& b) { return a.distance < b.distance; }
+    // The distance of the last, if there are as many.
+    float radius() const {
+        return count < outside_rows ? std::numeric_limits<float>::infinity() : items[0].distance;
+    }
+    void add(const Entry& entry) {
+        if (!(entry.distance < radius())) return;
+        if (count == outside_rows)
+            std::pop_heap(items, items + count, nearer);
+        else
+            ++count;
+        items[count - 1] = entry;
+        std::push_heap(items, items + count, nearer);
     }
 };
 
 struct CurveWalk {
     const float* table;
-    float bound;  // only smaller distances are kept
+    float bound;  // no greater distances are kept
     float list_term;
     uint64 self;
-    Size entries;           // seen
-    float* distances;       // (kept), list after list
-    Size kept;              // distances
-    Size room;              // distances allocated
+    Size entries;  // seen
+    struct Kept {
+        float distance;
+        uint64 tid;
+    };
+    Kept* items;  // (kept), list after list
+    Size kept;
+    Size room;              // allocated
     float* page_distances;  // of all entries of one page
-    // All distances so far, while `collects`; for radii.
-    bool collects;
-    float* collected;
-    Size collected_count;
-    Size collected_room;
     NearDistances near;
+    uint32 list_rank;
+    OutsideEntries outside;
 };
-
-void collect_page(CurveWalk* walk, const ItemPointerData* tids, uint32 count) {
-    if (walk->collected_count + count > walk->collected_room) {
-        walk->collected_room = 2 * walk->collected_room + count;
-        walk->collected = static_cast<float*>(
-            repalloc_huge(walk->collected, walk->collected_room * sizeof(float)));
-    }
-    for (uint32 i = 0; i < count; ++i)
-        if (tid_number(tids[i]) != walk->self)
-            walk->collected[walk->collected_count++] = walk->page_distances[i];
-}
 
 void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
     CurveWalk* walk = static_cast<CurveWalk*>(state);
@@ -200,19 +217,19 @@ void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
     walk->entries += count;
     if (walk->kept + count > walk->room) {
         walk->room = 2 * walk->room + count;
-        walk->distances =
-            static_cast<float*>(repalloc_huge(walk->distances, walk->room * sizeof(float)));
+        walk->items = static_cast<CurveWalk::Kept*>(
+            repalloc_huge(walk->items, walk->room * sizeof(CurveWalk::Kept)));
     }
     scan_codes(walk->table, layout.m,
                {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
                walk->list_term, walk->page_distances);
-    if (walk->collects) collect_page(walk, tids, count);
-    const float farthest = std::max(walk->bound, walk->near.bound);
+    const float farthest = std::max({walk->bound, walk->near.bound, walk->outside.radius()});
     for (uint32 i = 0; i < count; ++i) {
         const float distance = walk->page_distances[i];
-        if (!(distance < farthest) || tid_number(tids[i]) == walk->self) continue;
+        if (!(distance <= farthest) || tid_number(tids[i]) == walk->self) continue;
         walk->near.add(distance);
-        if (distance < walk->bound) walk->distances[walk->kept++] = distance;
+        if (walk->list_rank > 0) walk->outside.add({distance, walk->list_rank});
+        if (distance <= walk->bound) walk->items[walk->kept++] = {distance, tid_number(tids[i])};
     }
 }
 
@@ -228,11 +245,13 @@ bool measures(const Neighbors& n, int k) {
            (RecallCurve::k_values[k] <= curve_neighbors || n.count > curve_neighbors);
 }
 
-// The neighbors that were found, nearest by their codes first.
+// The neighbors that were found, nearest by their codes first, and by TIDs where codes are equal:
+// as scans take them.
 struct ByDistance {
     static constexpr uint32 most = most_curve_neighbors;
     uint32 count;
     float distance[most];
+    uint64 tid[most];
     uint32 list_rank[most];
     // By k: which of these are among the k nearest rows, in ascending order.
     uint32 count_of_k[RecallCurve::ks];
@@ -250,10 +269,13 @@ struct ByDistance {
             else
                 which[count++] = i;
         }
-        std::sort(which, which + count,
-                  [&](uint32 a, uint32 b) { return n.distance[a] < n.distance[b]; });
+        std::sort(which, which + count, [&](uint32 a, uint32 b) {
+            return n.distance[a] < n.distance[b] ||
+                   (n.distance[a] == n.distance[b] && n.tids[a] < n.tids[b]);
+        });
         for (uint32 i = 0; i < count; ++i) {
             distance[i] = n.distance[which[i]];
+            tid[i] = n.tids[which[i]];
             list_rank[i] = n.list_rank[which[i]];
             for (int k = 0; k < RecallCurve::ks; ++k)
                 if (n.place[which[i]] < RecallCurve::k_values[k])
@@ -263,9 +285,10 @@ struct ByDistance {
     float farthest() const {
         return count > 0 ? distance[count - 1] : -std::numeric_limits<float>::infinity();
     }
-    // How many of these are not farther than the distance. Which way a step goes is chance, so it
-    // must not be a branch.
-    uint16 place_of(float of) const {
+    // How many of these do not come after an entry. Which way a step goes is chance, so it must not
+    // be a branch.
+    uint16 place_of(const CurveWalk::Kept& entry) const {
+        const float of = entry.distance;
         const float* from = distance;
         uint32 left = count;
         while (left > 1) {
@@ -274,7 +297,9 @@ struct ByDistance {
             left -= half;
         }
         const bool last = left == 1 && *from <= of;
-        return static_cast<uint16>(from - distance + last);
+        auto place = static_cast<uint32>(from - distance + last);
+        while (place > 0 && distance[place - 1] == of && tid[place - 1] > entry.tid) --place;
+        return static_cast<uint16>(place);
     }
 };
 
@@ -300,6 +325,7 @@ FactorHits count_hits(const Neighbors& n, const ByDistance& sorted, const Passed
         const uint32 which = sorted.undefined[i];
         found.hits[0] += n.list_rank[which] < lists && n.place[which] < RecallCurve::k_values[k];
     }
+    const double undefined = found.hits[0];
     uint32 nearer = 0;  // entries
     uint32 summed = 0;
     int f = 0;
@@ -310,8 +336,11 @@ FactorHits count_hits(const Neighbors& n, const ByDistance& sorted, const Passed
         if (f == RecallCurve::factors) break;
         found.hits[f] += sorted.list_rank[at] < lists;
     }
-    // A neighbor found with some candidates is found with more, too.
+    // A neighbor found with some candidates is found with more, too. The last: with any number.
     for (int i = 1; i < RecallCurve::factors; ++i) found.hits[i] += found.hits[i - 1];
+    found.hits[RecallCurve::factors - 1] = undefined;
+    for (uint32 i = 0; i < sorted.count_of_k[k]; ++i)
+        found.hits[RecallCurve::factors - 1] += sorted.list_rank[sorted.of_k[k][i]] < lists;
     return found;
 }
 double wanted_of(const Neighbors& n, int k) {
@@ -322,11 +351,16 @@ double wanted_of(const Neighbors& n, int k) {
 struct WalkedLists {
     const RankedLists* ranked;
     uint32 count;
+    bool all;              // that there are
+    float shift;           // kernels/list_plan.h
+    float usual_nearest;   // OutsideQueries::nearest
     const uint16* places;  // of the kept distances: ByDistance::place_of()
     const ListEnd* ends;   // (count)
-    // By k: the radius (kernels/list_effort.h), and the lists that it was taken from.
-    float radius[RecallCurve::ks];
-    uint32 first_lists[RecallCurve::ks];
+    // By k and wave: the radius after 1, 4, 16, ... lists (kernels/list_plan.h).
+    static constexpr int waves = 11;
+    static_assert(uint64{1} << 2 * (waves - 1) >= max_lists);
+    float radius[RecallCurve::ks][waves];
+    float outside_radius[waves];  // behind the nearest list
 };
 
 // One number of lists for all queries. `far` may be null.
@@ -363,16 +397,24 @@ void count_by_query(int k, const WalkedLists& walked, const ByDistance& sorted, 
     Passed passed;
     Size at = 0;
     uint32 lists = 0;  // that `found` is about
-    uint32 next = std::max(walked.first_lists[k], 1u);
+    uint32 next = 1;   // the first list is always taken
+    int wave = 0;
     FactorHits found = {};
+    ListPlan plan;
+    plan.shift = walked.shift;
+    plan.outside.nearest = walked.usual_nearest;
+    const RankedLists& ranked = *walked.ranked;
+    const float nearest = ranked.terms[ranked.order[0]];
     for (int t = 0; t < tried_thresholds; ++t) {
-        const double threshold = tried_threshold(t);
-        const auto score = [&](uint32 list) {
-            const RankedLists& ranked = *walked.ranked;
-            return list_score(ranked.terms[ranked.order[list]], ranked.terms[ranked.order[0]],
-                              walked.radius[k], static_cast<float>(walked.ends[list - 1].entries));
-        };
-        while (next < walked.count && score(next) <= threshold) ++next;
+        plan.threshold = static_cast<float>(tried_threshold(t));
+        while (next < walked.count) {
+            while (next >= uint64{4} << 2 * wave) ++wave;
+            const auto entries = static_cast<float>(walked.ends[next - 1].entries);
+            const ListWave decides =
+                ListWave::after(plan, entries, entries, walked.radius[k][wave]);
+            if (!decides.takes(plan, ranked.terms[ranked.order[next]], nearest, entries)) break;
+            ++next;
+        }
         const ListEnd& end = walked.ends[next - 1];
         if (next != lists) {
             passed.add(walked.places + at, walked.places + end.kept);
@@ -386,9 +428,38 @@ void count_by_query(int k, const WalkedLists& walked, const ByDistance& sorted, 
                 counts->query_hits[k][t][f] += found.hits[f];
             counts->query_lists[k][t] += next;
             counts->query_scanned[k][t] += static_cast<double>(end.entries);
-            counts->cut[k][t] += next == walked.count;
+            counts->cut[k][t] += next == walked.count && !walked.all;
         }
     }
+}
+
+// The same for a row that does not see its own list. What it has to find is nearest by code: only
+// lists are measured here.
+void count_outside(const WalkedLists& walked, const OutsideEntries& nearest_others,
+                   CurveTally* tally) {
+    if (nearest_others.count < outside_rows) return;
+    ListPlan plan;
+    plan.shift = walked.shift;
+    const RankedLists& ranked = *walked.ranked;
+    const float nearest = ranked.terms[ranked.order[1]];
+    const Size own = walked.ends[0].entries;
+    uint32 next = 2;
+    int wave = 0;
+    for (int t = 0; t < tried_thresholds; ++t) {
+        plan.threshold = static_cast<float>(tried_threshold(t));
+        while (next < walked.count) {
+            while (next > uint64{4} << 2 * wave) ++wave;
+            const auto entries = static_cast<float>(walked.ends[next - 1].entries - own);
+            const ListWave decides =
+                ListWave::after(plan, entries, entries, walked.outside_radius[wave]);
+            if (!decides.takes(plan, ranked.terms[ranked.order[next]], nearest, entries)) break;
+            ++next;
+        }
+        for (const OutsideEntries::Entry& entry : nearest_others.items)
+            tally->outside_hits[t] += entry.list_rank < next;
+        tally->outside_cut[t] += next == walked.count && !walked.all;
+    }
+    ++tally->outside_queries;
 }
 
 void count_query(const Neighbors& n, CurveCounts* counts) {
@@ -400,67 +471,41 @@ void count_query(const Neighbors& n, CurveCounts* counts) {
     ++counts->walks;
 }
 
-// At the end of a list: takes the radii that its entries were the last for.
-void take_radii(const MetaPage& meta, const Neighbors& n, uint32 lists, CurveWalk* walk,
-                WalkedLists* walked) {
-    walk->collects = false;
-    for (int k = 0; k < RecallCurve::ks; ++k) {
-        if (walked->first_lists[k] > 0 || !measures(n, k)) continue;
-        const uint32 rows = RecallCurve::k_values[k];
-        if (walk->entries < first_entries(rows, meta.rows_at_build) ||
-            walk->collected_count < rows) {
-            walk->collects = true;
-            continue;
-        }
-        float* kth = walk->collected + rows - 1;
-        std::nth_element(walk->collected, kth, walk->collected + walk->collected_count);
-        walked->radius[k] = *kth;
-        walked->first_lists[k] = lists;
+// At the end of a wave: takes its radii.
+void take_radii(const Neighbors& n, int wave, CurveWalk* walk, WalkedLists* walked) {
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        if (measures(n, k))
+            walked->radius[k][wave] = walk->near.distance_of(RecallCurve::k_values[k]);
+}
+
+int error_bin(double error) {
+    const double size = std::abs(error) / least_error;
+    if (!(size > 1)) return error_bins_of_sign;
+    const int bin =
+        std::min(error_bins_of_sign, 1 + static_cast<int>(std::log2(size) / error_octaves));
+    return error_bins_of_sign + (error > 0 ? bin : -bin);
+}
+
+void count_errors(const Neighbors& n, double shift, CurveTally* tally) {
+    for (uint32 i = 0; i < n.count; ++i) {
+        if (n.list_rank[i] == PG_UINT32_MAX || std::isnan(n.distance[i])) continue;
+        const double code = n.distance[i] + shift;
+        // A code that is so near is found in any case.
+        const int bin = error_bin(code > 0 ? (n.distance[i] - n.exact[i]) / std::sqrt(code) : 0);
+        for (int k = 0; k < RecallCurve::ks; ++k)
+            if (measures(n, k) && n.place[i] < RecallCurve::k_values[k]) ++tally->errors[k][bin];
     }
 }
 
-// How far behind the k-th candidate the last one is that a scan ranks, by code.
-void count_margins(const Neighbors& n, NearDistances* near, CurveTally* tally) {
-    near->sort();
-    const float* sorted = near->items;
-    for (int k = 0; k < RecallCurve::ks; ++k) {
-        if (!measures(n, k)) continue;
-        const uint32 rows = RecallCurve::k_values[k];
-        for (int f = 0; f < RecallCurve::factors; ++f) {
-            const auto last = static_cast<Size>(
-                std::ceil(RecallCurve::factor_values[f] * RecallCurve::wanted(rows)));
-            int bin = margin_bins - 1;
-            if (last <= near->count) {
-                const double margin = margin_between(sorted[rows - 1], sorted[last - 1]);
-                const double octaves = std::log2(std::max(margin, least_margin) / least_margin);
-                bin = std::min(bin - 1, static_cast<int>(octaves / margin_octaves));
-            }
-            ++tally->margins[k][f][bin];
-        }
-    }
+void count_radius(float radius, float shift, double* bins) {
+    if (std::isfinite(radius)) ++bins[error_bin((radius + shift) / distance_unit(shift))];
 }
 
-// How many distances margins need: as many as the last k ranks with a large factor.
-Size wanted_near(const Neighbors& n) {
-    constexpr Size factor = 12;
+// The most rows that the query measures.
+uint32 most_rows(const Neighbors& n) {
     int last = RecallCurve::ks - 1;
     while (last > 0 && !measures(n, last)) --last;
-    return factor * RecallCurve::wanted(RecallCurve::k_values[last]);
-}
-
-// The most lists that a query walks: its probes, or what its radii need and some more, which show
-// where queries end that take the first entries only. Lists are small where rows lie in tight
-// clusters.
-uint32 most_walked(const MetaPage& meta, const Neighbors& n, uint32 probes) {
-    if (!has_norms(meta.metric)) return probes;
-    int last = RecallCurve::ks - 1;
-    while (last > 0 && !measures(n, last)) --last;
-    constexpr double margin = 1.5;
-    const double of_list = static_cast<double>(meta.rows_at_build) / meta.lists;
-    const double lists = margin * first_entries(RecallCurve::k_values[last], meta.rows_at_build) /
-                             std::max(of_list, 1.0) +
-                         2;
-    return static_cast<uint32>(std::clamp<double>(std::ceil(lists), probes, meta.lists));
+    return RecallCurve::k_values[last];
 }
 
 void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& grid,
@@ -468,7 +513,7 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     const uint32 steps = far ? grid.steps : grid.near_steps;
     auto* n = static_cast<Neighbors*>(palloc(sizeof(Neighbors)));
     init_neighbors(query, n);
-    const uint32 probes = most_walked(meta, *n, grid.probes[steps - 1]);
+    const uint32 probes = grid.probes[steps - 1];
     Stopwatch watch;
     const RankedLists ranked = rank_lists(index, meta, query.vector, probes);
     float* table =
@@ -490,47 +535,61 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     walk.table = table;
     walk.bound = sorted.farthest();
     walk.self = query.self;
-    walk.room = walk.collected_room = 4096;
-    walk.distances = static_cast<float*>(palloc(walk.room * sizeof(float)));
-    walk.collected = static_cast<float*>(palloc(walk.collected_room * sizeof(float)));
-    walk.collects = has_norms(meta.metric);
-    walk.near.init(wanted_near(*n));
+    walk.room = 4096;
+    walk.items = static_cast<CurveWalk::Kept*>(palloc(walk.room * sizeof(CurveWalk::Kept)));
+    walk.near.init(most_rows(*n));
     walk.page_distances =
         static_cast<float*>(palloc((layout_of(meta, 0).capacity + 8) * sizeof(float)));
     ListEnd* ends = static_cast<ListEnd*>(palloc(probes * sizeof(ListEnd)));
     WalkedLists walked = {};
+    int wave = 0;
+    int outside_wave = 0;
     const ListVisitor visitor{visit_page, &walk};
     for (uint32 rank = 0; rank < probes; ++rank) {
         walk.list_term = ranked.terms[ranked.order[rank]];
+        walk.list_rank = rank;
         walk_lists(index, meta, ranked.order + rank, 1, visitor);
         ends[rank] = {walk.entries, walk.kept};
-        if (walk.collects) take_radii(meta, *n, rank + 1, &walk, &walked);
+        if (rank == uint64{1} << 2 * outside_wave)
+            walked.outside_radius[outside_wave++] = walk.outside.radius();
+        if (rank + 1 == uint64{1} << 2 * wave) take_radii(*n, wave++, &walk, &walked);
     }
     tally->effort.scanning += watch.lap();
     tally->effort.entries += static_cast<double>(walk.entries);
     walked.ranked = &ranked;
     walked.count = probes;
+    walked.all = probes == meta.lists;
     auto* places = static_cast<uint16*>(
         MemoryContextAllocHuge(CurrentMemoryContext, Max(walk.kept, Size{1}) * sizeof(uint16)));
-    for (Size i = 0; i < walk.kept; ++i) places[i] = sorted.place_of(walk.distances[i]);
+    for (Size i = 0; i < walk.kept; ++i) places[i] = sorted.place_of(walk.items[i]);
     walked.places = places;
     walked.ends = ends;
     CurveCounts* all = &tally->all;
     CurveCounts* beyond = far && grid.near_steps < grid.steps ? &tally->far : nullptr;
     count_steps(grid, steps, walked, sorted, *n, all, beyond);
-    for (int k = 0; k < RecallCurve::ks && has_norms(meta.metric); ++k) {
-        if (!measures(*n, k)) continue;
-        // Without a radius, the query takes all these lists.
-        if (walked.first_lists[k] == 0) walked.first_lists[k] = probes;
-        count_by_query(k, walked, sorted, *n, all, beyond);
-    }
-    if (has_norms(meta.metric)) count_margins(*n, &walk.near, tally);
+    walked.shift = code_shift(meta, query.vector);
+    walked.usual_nearest = far_nearest(grid.nearest) * distance_unit(walked.shift);
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        if (measures(*n, k)) count_by_query(k, walked, sorted, *n, all, beyond);
+    count_errors(*n, walked.shift, tally);
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        if (measures(*n, k))
+            count_radius(walk.near.distance_of(RecallCurve::k_values[k]), walked.shift,
+                         tally->radius[k]);
+    if (query.self != 0 && (far || grid.near_steps == grid.steps))
+        count_outside(walked, walk.outside, tally);
     count_query(*n, all);
     if (beyond) count_query(*n, beyond);
     tally->effort.counting += watch.lap();
 }
 
 }  // namespace
+
+float nearest_list(Relation index, const MetaPage& meta, const CurveQuery& query) {
+    const RankedLists ranked = rank_lists(index, meta, query.vector, 1);
+    const float shift = code_shift(meta, query.vector);
+    return (ranked.terms[ranked.order[0]] + shift) / distance_unit(shift);
+}
 
 uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuery& query,
                            uint32* list_ranks) {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/common.h"
+#include "kernels/executor.h"
 #include "extension/index/format.h"
 
 extern "C" {
@@ -12,14 +12,15 @@ extern "C" {
 
 namespace pgwarp {
 
-// The true neighbors of one query: their TIDs, nearest first; 0 ends a shorter list.
+// The true neighbors of one query: their TIDs and distances, nearest first; TID 0 ends a shorter
+// list. Distances are those of index forms, as by code.
 inline constexpr uint32 curve_neighbors = 100;
 inline constexpr uint32 most_curve_neighbors = 1000;
-inline constexpr uint32 curve_queries = 512;
+inline constexpr uint32 curve_queries = 2048;
 struct CurveQuery {
-    uint64 self;              // the row's own TID, not counted among its neighbors; 0: it is no row
-    const float* vector;      // in index form
-    const uint64* neighbors;  // (room)
+    uint64 self;          // the row's own TID, not counted among its neighbors; 0: it is no row
+    const float* vector;  // in index form
+    const Neighbor* neighbors;  // (room)
     // Their lists, (room); null: unknown, so begin_curve() walks lists to find them.
     const uint32* lists = nullptr;
     uint32 room = curve_neighbors;  // at most most_curve_neighbors
@@ -33,12 +34,14 @@ struct CurveGrid {
     uint32 near_steps;   // the first of these; all queries measure them
     uint32 far_queries;  // the first queries, which measure all steps
     uint32 probes[RecallCurve::max_steps];
+    float nearest;  // distance of the nearest list, as UsualQueries has it
 };
 inline constexpr uint32 far_queries_of = 8;  // one of this many queries measures all steps
 
-// Thresholds of effort by query (kernels/list_effort.h) are measured on a grid of their own, which
+// Thresholds of effort by query (kernels/list_plan.h) are measured on a grid of their own, which
 // suits any data. The curve gets the part of it that matters.
 inline constexpr int tried_thresholds = 56;
+inline constexpr uint32 outside_rows = 100;  // wanted of rows that do not see their own list
 inline double tried_threshold(int i) {
     constexpr double octaves = 0.6;
     return std::exp2(1 + octaves * i);
@@ -66,21 +69,31 @@ struct CurveEffort {
     double counting;
     double entries;  // scanned
 };
-// Margins of candidates (CandidateMargins) are counted in quarters of octaves. The last bin has
-// those that are too large to be known.
-inline constexpr int margin_bins = 257;
-inline constexpr double margin_octaves = 0.25;
-inline constexpr double least_margin = 0x1p-32;
+// Errors of codes (CodeErrors) are counted in eighths of octaves: negative ones from the greatest
+// to the least, then those around 0, then positive ones.
+inline constexpr int error_bins_of_sign = 512;
+inline constexpr int error_bins = 2 * error_bins_of_sign + 1;
+inline constexpr double error_octaves = 0.125;
+inline constexpr double least_error = 0x1p-32;
 
 struct CurveTally {
     CurveCounts all;  // of all queries: near steps only
     CurveCounts far;  // of the queries that measure all steps
-    double margins[RecallCurve::ks][RecallCurve::factors][margin_bins];
+    // What rows are like as queries (UsualQueries), counted as errors are.
+    double errors[RecallCurve::ks][error_bins];
+    double radius[RecallCurve::ks][error_bins];
+    // The same as in CurveCounts, of rows that do not see their own list, which is the nearest.
+    double outside_hits[tried_thresholds];
+    double outside_cut[tried_thresholds];
+    double outside_queries;
     CurveEffort effort;
 };
 // `number` is the query's index in the whole set; it decides whether the query measures far steps.
 void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
                  const CurveQuery& query, uint32 number, CurveTally* tally);
+// The distance of the nearest list, as UsualQueries has it. Allocates in the current memory
+// context.
+float nearest_list(Relation index, const MetaPage& meta, const CurveQuery& query);
 // Writes for each neighbor, nearest first, the rank of its list, (query.room); returns how many
 // neighbors there are. Allocates in the current memory context.
 uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuery& query,

@@ -10,7 +10,6 @@
 
 #include "kernels/random.h"
 #include "extension/build/curve.h"
-#include "extension/build/spread.h"
 #include "extension/build/true_neighbors.h"
 #include "extension/index/argument.h"
 #include "extension/index/column.h"
@@ -181,15 +180,13 @@ CurveQuery* find_curve_queries(const OpenIndex& open, const MetaPage& meta,
     uint32 at = 0;
     for (const QuerySet& set : wanted.sets) {
         for (Size q = 0; q < set.count; ++q, ++at) {
-            const Neighbor* nearest = set.nearest + q * set.k;
-            uint64* tids = alloc_array<uint64>(set.k);
+            Neighbor* nearest = set.nearest + q * set.k;
             for (uint32 i = 0; i < set.k; ++i)
-                tids[i] = std::isinf(nearest[i].distance) ? 0 : nearest[i].id;
+                if (std::isinf(nearest[i].distance)) nearest[i].id = 0;
             float* form = alloc_array<float>(meta.code_dims);
             model_form(open.index, meta, given.vectors + Size{at} * dims, form);
-            queries[at] = {0, form, tids, nullptr, set.k};
+            queries[at] = {0, form, nearest, nullptr, set.k};
         }
-        pfree(set.nearest);
     }
     pfree(forms);
     return queries;
@@ -199,8 +196,8 @@ CurveQuery* find_curve_queries(const OpenIndex& open, const MetaPage& meta,
 void put_change(ReturnSetInfo* result, Oid index, const MetaPage& before, const MetaPage& after,
                 int number) {
     const uint32 k = RecallCurve::k_values[number];
-    const Effort old_effort = choose_effort(before, k, ByQuery::yes);
-    const Effort new_effort = choose_effort(after, k, ByQuery::yes);
+    const Effort old_effort = choose_effort(before, k, false);
+    const Effort new_effort = choose_effort(after, k, false);
     ExpectedRecall expected = {};
     ExpectedRecall measured = {};
     ExpectedRecall now = {};
@@ -241,10 +238,9 @@ void teach_part(const IndexLeaf& part, const MetaPage& seen, const GivenQueries&
     MetaPage after = before;
     set_curve(&after, measure_curve(open.index, before, queries, given.count));
     if (has_curve(after)) {
-        after.spread = measure_spread(open.index, before, queries, given.count);
         after.curve_source = CurveSource::queries;
         after.curve_at = GetCurrentTimestamp();
-        after.learned = {};  // the correction was one of the curve before
+        after.forget_learned();  // corrections were those of the curve before
         write_training(open.index, after);
         for (int k = 0; k < RecallCurve::ks; ++k)
             if (after.curve.queries[k] > 0) put_change(result, part.index, before, after, k);

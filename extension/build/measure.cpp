@@ -12,7 +12,6 @@
 #include "extension/index/format.h"
 #include "extension/index/buffers.h"
 #include "extension/build/curve.h"
-#include "extension/build/spread.h"
 #include "extension/build/encode.h"
 #include "extension/index/lists.h"
 #include "extension/build/measure.h"
@@ -184,9 +183,9 @@ void measure_in_place(Relation index, BufferAccessStrategy ring) {
         const EncodeInput input{read_model(index, meta), queries.rows,           queries.count,
                                 type_of(index),          copy_attributes(index), {}};
         const CurveQuery* curve_queries = make_curve_queries(input, queries.tids, neighbors, 1);
+        meta.largest_norm = largest_norm_of(meta, curve_queries, queries.count);
         set_curve(&meta, measure_curve(index, meta, curve_queries, queries.count));
-        meta.learned = {};
-        meta.spread = measure_spread(index, meta, curve_queries, queries.count);
+        meta.forget_learned();
         meta.curve_source = CurveSource::rows;
         meta.curve_at = GetCurrentTimestamp();
         write_training(index, meta);

@@ -265,7 +265,7 @@ MeasuredCurve measure_together(const EncodeResult& result, Relation index, const
                 (errmsg_internal("WAL written ahead: %u times, %.1f MB, %.3f s", ahead.writes,
                                  static_cast<double>(ahead.bytes) / 1e6, ahead.seconds)));
     }
-    return end_curve(curve->grid, curve->tally, curve->meta.metric);
+    return end_curve(curve->grid, curve->tally);
 }
 
 void end_encode_table(EncodeResult* result) {

@@ -21,7 +21,6 @@
 #include "extension/index/buffers.h"
 #include "extension/build/bulk.h"
 #include "extension/build/curve.h"
-#include "extension/build/spread.h"
 #include "extension/build/encode.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
@@ -234,9 +233,9 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
     move_all(heap, index, *meta, pass, &state);
     const CurveQuery* curve_queries =
         make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
+    meta->largest_norm = largest_norm_of(*meta, curve_queries, queries.count);
     set_curve(meta, measure_curve(index, *meta, curve_queries, queries.count));
-    meta->learned = {};
-    meta->spread = measure_spread(index, *meta, curve_queries, queries.count);
+    meta->forget_learned();
     meta->curve_at = GetCurrentTimestamp();
     write_training(index, *meta);
     ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",

@@ -179,13 +179,13 @@ void share_queries(SharedCurve* curve, const MetaPage& meta, const CurveQuery* q
     curve->wide = count_wide(queries, curve->trials());
     for (uint32 i = 0; i < count; ++i) {
         curve->query_tids()[i] = queries[i].self;
-        const uint64* neighbors = queries[i].neighbors;
+        const Neighbor* neighbors = queries[i].neighbors;
         if (i < curve->wide)
             memcpy(curve->wide_neighbors() + Size{i} * most_curve_neighbors, neighbors,
-                   most_curve_neighbors * sizeof(uint64));
+                   most_curve_neighbors * sizeof(Neighbor));
         else
             memcpy(curve->neighbors() + Size{i} * curve_neighbors, neighbors,
-                   curve_neighbors * sizeof(uint64));
+                   curve_neighbors * sizeof(Neighbor));
         memcpy(curve->vectors() + Size{i} * meta.code_dims, queries[i].vector,
                meta.code_dims * sizeof(float));
     }

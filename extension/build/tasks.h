@@ -33,7 +33,7 @@ struct SharedTasks {
 void init_tasks(SharedTasks* tasks);
 
 // What the leader gives for measuring the curve, and what the participants measure. Followed in
-// memory by the TIDs of the queries, the TIDs of their neighbors, those of the first queries, which
+// memory by the TIDs of the queries, their neighbors, those of the first queries, which
 // may have more of them, the queries, and the lists of the first queries' neighbors, where known.
 struct SharedCurve {
     MetaPage meta;
@@ -45,12 +45,13 @@ struct SharedCurve {
 
     static Size bytes(uint32 queries, uint32 dims) {
         const Size of_trials = Size{curve_trial_queries} * most_curve_neighbors;
-        return sizeof(SharedCurve) + Size{queries} * (1 + curve_neighbors) * sizeof(uint64) +
-               Size{queries} * dims * sizeof(float) + of_trials * (sizeof(uint64) + sizeof(uint32));
+        return sizeof(SharedCurve) + Size{queries} * sizeof(uint64) +
+               (Size{queries} * curve_neighbors + of_trials) * sizeof(Neighbor) +
+               Size{queries} * dims * sizeof(float) + of_trials * sizeof(uint32);
     }
     uint64* query_tids() { return reinterpret_cast<uint64*>(this + 1); }
-    uint64* neighbors() { return query_tids() + count; }
-    uint64* wide_neighbors() { return neighbors() + Size{count} * curve_neighbors; }
+    Neighbor* neighbors() { return reinterpret_cast<Neighbor*>(query_tids() + count); }
+    Neighbor* wide_neighbors() { return neighbors() + Size{count} * curve_neighbors; }
     float* vectors() {
         return reinterpret_cast<float*>(wide_neighbors() +
                                         Size{curve_trial_queries} * most_curve_neighbors);

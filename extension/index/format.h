@@ -130,8 +130,9 @@ enum class CurveSource : uint8 {
 
 // Recall, measured at the end of the build or by ivfpq_learn(): for each k, the share of the k
 // nearest neighbors that a scan finds, by its effort for lists and by its candidates per wanted
-// row. There are two kinds of effort for lists: a number of them for all queries, and a threshold
-// by which each query decides (kernels/list_effort.h). See build/curve.
+// row; the last of these stands for any number of candidates. There are two kinds of effort for
+// lists: a number of them for all queries, and a threshold by which each query decides
+// (kernels/list_plan.h). See build/curve.
 struct RecallCurve {
     static constexpr int ks = 4;
     static constexpr int max_steps = 20;
@@ -160,18 +161,30 @@ struct RecallCurve {
 };
 static_assert(sizeof(RecallCurve) == 40 + 8 * 20 + 3 * 4 * 4 * 20 + 2 * 2 * 4 * 20 * 14);
 
-// Where a query's candidates lie closer together than those of other queries, codes tell less, and
-// a scan ranks more of them (index/effort.h): candidates with codes up to this far behind the k-th.
-// By k and by candidates per wanted row, as the curve has them. 0: it never ranks more.
-struct CandidateMargins {
-    float margin[RecallCurve::ks][RecallCurve::factors];
+// By how much codes place near rows too far away: (C - D) / sqrt(C), where D is the squared
+// distance of one of the k nearest rows and C that of its code. The i-th of these is exceeded by
+// 2^-(i + 1) of the rows. Measured with the curve, by list_rule 2 and later.
+struct CodeErrors {
+    static constexpr int shares = 14;
+    float error[RecallCurve::ks][shares];
 };
-static_assert(sizeof(CandidateMargins) == 4 * 4 * 14);
+static_assert(sizeof(CodeErrors) == 4 * 4 * 14);
 
-// What live searches taught: see audit/.
+// What rows of the table are like as queries: measured with the curve, by list_rule 3 and later.
+// Squared distances; for inner products, as shares of the shift (kernels/list_plan.h).
+struct UsualQueries {
+    float nearest;                  // of the nearest list: the median
+    float radius[RecallCurve::ks];  // by code: 95% have no greater one
+    // The threshold, times the share of rows that is missed with it, of rows that do not see their
+    // own list. 0: unknown.
+    float outside;
+};
+static_assert(sizeof(UsualQueries) == 24);
+
+// What live searches taught, those with conditions and those without apart: see audit/.
 struct LearnedEffort {
-    // Added to the logit of the target, by the measured k that is nearest to the search's. Above 0:
-    // searches had found less than was asked for.
+    // Added to the logit of the target, by the measured k that is nearest to the search's: searches
+    // had found less than was asked for. 0 or more.
     float correction[RecallCurve::ks];
     float recall;    // of the audited searches
     uint32 audited;  // searches
@@ -186,17 +199,6 @@ struct PendingReason {
     char message[room];  // the error's, cut where it is too long; zeros after it; empty: none
 };
 static_assert(sizeof(PendingReason) == 208);
-
-// How many lists a scan looks into before it knows that it has seen nearly all of the k nearest
-// rows, for more rows than the curve has. Conditions that few rows pass make such scans. Measured
-// with the curve. See build/spread.
-struct ListSpread {
-    static constexpr int steps = 9;
-    static constexpr uint32 k_values[steps] = {1000,   3000,    10000,   30000,   100000,
-                                               300000, 1000000, 3000000, 10000000};
-    uint32 lists[steps];  // mean; 0: not measured, or there are fewer rows
-};
-static_assert(sizeof(ListSpread) == 4 * 9);
 
 // Block 0. The build writes it, or the VACUUM that trains an untrained index; if that VACUUM did
 // not get to the curve, a later one writes the curve. After that only `pending`, `free_*` and
@@ -232,8 +234,8 @@ struct MetaPage {
     union {
         FirstCurve first_curve;  // before version 5
         struct {                 // from then on; zero if nothing was measured
-            uint8 unused[sizeof(FirstCurve) - sizeof(CandidateMargins)];
-            CandidateMargins margins;
+            uint8 unused[sizeof(FirstCurve) - sizeof(CodeErrors)];
+            CodeErrors errors;
         };
     };
 
@@ -245,17 +247,17 @@ struct MetaPage {
     // From version 4 on:
     AttributeLayout attributes;
     AttributeKind attribute_kinds[max_attributes];
-    ListSpread spread;
+    uint32 unused_figures[9];  // earlier versions measured more
     // From version 5 on:
     RecallCurve curve;
     CurveSource curve_source;
     // Bytes of an element of the column's type. Not read from the page: read_meta() sets it.
     uint8 element_bytes;
-    // The rule that the curve's thresholds are for (list_rule of kernels/list_effort.h). Those of
+    // The rule that the curve's thresholds are for (list_rule of kernels/list_plan.h). Those of
     // other rules are not used.
     uint8 list_rule;
     int64 curve_at;  // TimestampTz; 0: unknown
-    LearnedEffort learned;
+    LearnedEffort learned_plain;
     // From version 6 on:
     RefinementKind refinement;
     uint32 refinement_pages;
@@ -268,6 +270,18 @@ struct MetaPage {
     BlockNumber parent_places;
     // From version 8 on:
     uint8 has_undirected_list;  // 1: the directory has its place, behind those of the lists
+    // Measured with the curve, for inner products: about the largest norm of a row.
+    float largest_norm;
+    UsualQueries usual;
+    LearnedEffort learned_with_conditions;
+
+    const LearnedEffort& learned(bool with_conditions) const {
+        return with_conditions ? learned_with_conditions : learned_plain;
+    }
+    LearnedEffort& learned(bool with_conditions) {
+        return with_conditions ? learned_with_conditions : learned_plain;
+    }
+    void forget_learned() { learned_plain = learned_with_conditions = {}; }
 };
 static_assert(sizeof(MetaPage) <= page_room);
 

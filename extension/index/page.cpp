@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/list_effort.h"
+#include "kernels/list_plan.h"
 #include "kernels/quantizer.h"
 #include "extension/index/attributes.h"
 #include "extension/index/buffers.h"
@@ -59,8 +59,6 @@ bool model_is_sound(const MetaPage& meta) {
         meta.directory != meta.parent_places + parent_place_pages(meta))
         return false;
     if (meta.parents > meta.lists || meta.parents > max_parents) return false;
-    for (const uint32 lists : meta.spread.lists)
-        if (lists > meta.lists) return false;
     return true;
 }
 
@@ -120,7 +118,10 @@ RecallCurve converted(const FirstCurve& first) {
 
 // Sets the fields that an older format version lacks.
 void complete_meta(MetaPage* meta) {
-    if (meta->version < 8) meta->has_undirected_list = 0;
+    if (meta->version < 8) {
+        meta->has_undirected_list = 0;
+        meta->learned_with_conditions = {};
+    }
     if (meta->version < 7) {
         meta->parents = meta->asked_parents = 0;
         meta->parent_rows = meta->parent_places = meta->directory;
@@ -134,10 +135,10 @@ void complete_meta(MetaPage* meta) {
         meta->first_curve = {};
         meta->curve_source = CurveSource::rows;
         meta->curve_at = 0;
-        meta->learned = {};
+        meta->learned_plain = {};
     }
-    // Until the curve is measured again, one number of lists is for all queries.
-    if (meta->list_rule != list_rule) meta->curve.by_query_steps = 0;
+    // A VACUUM measures it again.
+    if (meta->list_rule != list_rule) meta->curve = {};
     if (meta->version < 4) meta->attributes = {};
     if (meta->version < 3) meta->search_rounds = 0;
     if (meta->version > 1) return;

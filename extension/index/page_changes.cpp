@@ -76,14 +76,17 @@ void write_training(Relation index, const MetaPage& trained) {
     UnlockReleaseBuffer(buffer);
 }
 
-bool write_learned(Relation index, const MetaPage& seen, const LearnedEffort& learned) {
+bool write_learned(Relation index, const MetaPage& seen, const MetaPage& changed) {
     const Buffer buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
     const MetaPage* old = page_meta(BufferGetPage(buffer));
-    const bool same =
-        old->version >= 5 && old->curve_at == seen.curve_at && old->learned.at == seen.learned.at;
+    const bool same = old->version >= 5 && old->curve_at == seen.curve_at &&
+                      old->learned_plain.at == seen.learned_plain.at &&
+                      old->learned_with_conditions.at == seen.learned_with_conditions.at;
     if (same) {
         GenericXLogState* state = GenericXLogStart(index);
-        page_meta(GenericXLogRegisterBuffer(state, buffer, 0))->learned = learned;
+        MetaPage* meta = page_meta(GenericXLogRegisterBuffer(state, buffer, 0));
+        meta->learned_plain = changed.learned_plain;
+        meta->learned_with_conditions = changed.learned_with_conditions;
         GenericXLogFinish(state);
     }
     UnlockReleaseBuffer(buffer);

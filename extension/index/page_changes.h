@@ -14,9 +14,9 @@ void write_page(Relation index, BlockNumber block, Page image);
 // Replaces the metapage, except for `pending` and the free list.
 void write_training(Relation index, const MetaPage& trained);
 
-// Writes what live searches taught. False: the metapage is not as `seen` any more, in its curve or
+// Writes what `changed` has learned. False: the metapage is not as `seen` any more, in its curve or
 // in what was learned, or its format has no place for it.
-bool write_learned(Relation index, const MetaPage& seen, const LearnedEffort& learned);
+bool write_learned(Relation index, const MetaPage& seen, const MetaPage& changed);
 
 // Notes why entries stay pending, unless the metapage says so already; an empty message: they need
 // not any more.

@@ -126,7 +126,7 @@ void add_expectation(const MetaPage& meta, const Effort& effort, RowBuilder* row
     }
 }
 
-// Where the curve is from, and what live searches taught.
+// Where the curve is from, and what live searches without a condition taught.
 void add_origin(const MetaPage& meta, RowBuilder* row) {
     if (has_curve(meta)) {
         const bool given = meta.curve_source == CurveSource::queries;
@@ -136,7 +136,7 @@ void add_origin(const MetaPage& meta, RowBuilder* row) {
     } else {
         for (int i = 0; i < 3; ++i) row->add_null();
     }
-    const LearnedEffort& learned = meta.learned;
+    const LearnedEffort& learned = meta.learned(false);
     if (learned.at != 0) {
         row->add(Float4GetDatum(learned.correction[shown_k]));
         row->add(Float4GetDatum(learned.recall));
@@ -213,7 +213,7 @@ void put_info(ReturnSetInfo* result, Relation index) {
     const int64 pending = list_length(index, meta, pending_list);
     const int64 pages = RelationGetNumberOfBlocks(index);
     const int64 model_pages = trained ? training_end(meta) - meta.centroids : 0;
-    const Effort effort = choose_effort(meta, shown_rows, ByQuery::yes);
+    const Effort effort = choose_effort(meta, shown_rows, false);
 
     RowBuilder row = {};
     row.add(BoolGetDatum(trained));

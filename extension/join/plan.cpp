@@ -226,13 +226,10 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
     } else if (meta.lists == 0 || searches_exactly(meta)) {
         costs = {queries >= 2, 0, all_at_once};
     } else {
-        const auto k = static_cast<uint32>(std::clamp(limit, 1.0, most));
-        const Effort effort = choose_effort(meta, k, visiting_costs(meta));
         const double passing = passing_share(scan);
-        const double candidates =
-            passing < 1 ? std::max<double>(effort.candidates, ranked_for_filter(meta, k, passing)) *
-                              1.2 / passing
-                        : effort.candidates;
+        const Effort effort =
+            choose_effort(meta, static_cast<uint32>(std::clamp(limit / passing, 1.0, most)), false);
+        const double candidates = effort.candidates;
         const double pages = std::max(1.0, static_cast<double>(info->pages)) -
                              static_cast<double>(meta.refinement_pages);
         // The executor estimates them again.

@@ -50,11 +50,8 @@ double distance_to(const KnnBatch* batch, uint32 query, const StoredVector& vect
 // Offers the row that was read last to a query, if it passes the query's check.
 void offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow* row) {
     const KnnRowCheck& check = batch->index->check;
-    if (check.passes) {
-        ++batch->seen[query];
-        if (!check.passes(check.state, query, slot_of_row(batch->reader))) return;
-        ++batch->passed[query];
-    }
+    if (check.passes && !check.passes(check.state, query, slot_of_row(batch->reader))) return;
+    ++batch->passed[query];
     row->distance = distance_to(batch, query, vector);
     if (row->distance < std::numeric_limits<double>::infinity() || !scans_go_on(batch))
         offer(batch, query, *row);
@@ -70,9 +67,11 @@ void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
         entry = number_tid(root_of(batch->roots, tid));
         vector = read_row(batch->reader, entry);
     }
+    for (Size i = at; i < end; ++i) ++batch->visited[batch->candidates[i].query];
     if (!vector) return;
     KnnRow row = row_at_hand(batch, entry);
     if (is_pending) {
+        for (uint32 query = 0; query < batch->count; ++query) ++batch->visited[query];
         for (uint32 query = 0; query < batch->count; ++query) offer_row(batch, query, vector, &row);
         return;
     }

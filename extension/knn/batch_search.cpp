@@ -3,7 +3,6 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/list_effort.h"
 #include "kernels/list_store.h"
 #include "extension/index/column.h"
 #include "extension/index/lists.h"
@@ -86,26 +85,43 @@ Size candidate_bytes(uint32 candidates) {
     return candidates * 2 * sizeof(CandidateRow) + list_search_bytes(candidates);
 }
 
-void limit_probes(ListWants* wants) {
+}  // namespace
+
+ListWants wants_of(const KnnBatch* batch, const float* forms, uint32 count) {
+    ListWants wants = {
+        forms, count, batch->effort.probes,
+        static_cast<uint32>(std::min<Size>(kept_candidates(batch->effort), max_list_k)),
+        batch->limit};
+    wants.effort = batch->effort;
+    if (queries_decide(batch)) {
+        // Hardly any query takes more, and lists are sorted as far as this.
+        constexpr uint32 times = 8;
+        constexpr uint32 least = 256;
+        wants.probes = std::min(std::max(times * wants.probes, least), batch->meta.lists);
+        scale_thresholds(&wants.effort, list_growth(batch->index->index, batch->meta));
+    } else {
+        wants.effort.threshold = 0;
+        if (settings.probes == 0)
+            wants.probes = Max(wants.probes, lists_for_all(batch->meta, batch->limit, false));
+    }
     if (settings.max_probes > 0)
-        wants->probes = Min(wants->probes, static_cast<uint32>(settings.max_probes));
+        wants.probes = Min(wants.probes, static_cast<uint32>(settings.max_probes));
+    return wants;
 }
 
-ListWants wants_of(const KnnBatch* batch, const float* forms) {
-    const uint32 k =
-        batch->own_effort.threshold > 0 && batch->radius_k > 0 ? batch->radius_k : batch->k;
-    if (queries_decide(batch))
-        return wants_by_query(batch, batch->own_effort, k, forms, batch->count);
-    ListWants wants = {forms, batch->count, batch->effort.probes, batch->effort.candidates,
-                       batch->k};
-    limit_probes(&wants);
-    return wants;
+namespace {
+
+// The most candidates of a query all of whose own are within the reach of codes.
+uint32 more_candidates(const ListWants& wants) {
+    constexpr uint32 times = 4;
+    return std::min(times * wants.candidates, max_list_k);
 }
 
 // Searches again for queries that want more candidates, as many at a time as memory holds.
 void search_for_more(KnnBatch* batch, const ListWants& first) {
     const Size dims = batch->meta.code_dims;
-    const Size query_bytes = dims * sizeof(float) + candidate_bytes(batch->more_candidates);
+    const uint32 more = more_candidates(first);
+    const Size query_bytes = dims * sizeof(float) + candidate_bytes(more);
     const auto at_once = static_cast<uint32>(
         std::clamp<Size>(batch->memory.queries / 2 / query_bytes, 1, batch->unsure_count));
     float* forms = alloc_array<float>(at_once * dims);
@@ -120,16 +136,22 @@ void search_for_more(KnnBatch* batch, const ListWants& first) {
         if (std::binary_search(batch->pending, batch->pending + batch->pending_count, tid)) return;
         add_candidate(part->batch, part->queries[query], tid);
     };
+    // More than lists give at once: a scan finds them. It begins anew, with the pending rows.
+    const auto leave_to_scan = [](void* state, uint32 query) {
+        const auto* part = static_cast<const Part*>(state);
+        part->batch->counts[part->queries[query]] = 0;
+    };
     for (uint32 begin = 0; begin < batch->unsure_count; begin += at_once) {
         Part part{batch, batch->unsure + begin};
         ListWants wants = first;
         wants.forms = forms;
         wants.count = std::min(at_once, batch->unsure_count - begin);
-        wants.candidates = batch->more_candidates;
+        wants.candidates = more;
         for (uint32 i = 0; i < wants.count; ++i)
             memcpy(forms + i * dims, first.forms + part.queries[i] * dims, dims * sizeof(float));
         batch->candidate_count = 0;
-        search_lists(batch->lists, wants, {put, &part}, ListRound::more);
+        search_lists(batch->lists, wants,
+                     {put, &part, more == max_list_k ? +leave_to_scan : nullptr}, ListRound::more);
         rank_rows(batch, false);
     }
     pfree(forms);
@@ -140,10 +162,10 @@ bool search_by_lists(KnnBatch* batch) {
     if (!open_lists(batch, batch->count)) return false;
     float* forms = alloc_array<float>(Size{batch->count} * batch->meta.code_dims);
     for (uint32 i = 0; i < batch->count; ++i) form_query(batch, i, forms, i);
-    const ListWants wants = wants_of(batch, forms);
+    const ListWants wants = wants_of(batch, forms, batch->count);
     batch->unsure = alloc_array<uint32>(batch->count);
     batch->unsure_count = 0;
-    const bool may_want_more = wants.margin > 0 && batch->more_candidates > wants.candidates;
+    const bool may_want_more = more_candidates(wants) > wants.candidates;
     search_lists(batch->lists, wants, {add_candidate, batch, may_want_more ? add_unsure : nullptr});
     rank_rows(batch, true);
     if (batch->unsure_count > 0) search_for_more(batch, wants);
@@ -155,6 +177,15 @@ bool search_by_lists(KnnBatch* batch) {
 void search_exactly(KnnBatch* batch) {
     walk_rows(batch->reader, batch->all, [batch](uint64 tid) { rank_for_all(batch, tid); });
     rest_row_reader(batch->reader);
+}
+
+// Whether the k nearest rows of a query are among those that it was searched for.
+bool has_enough(const KnnBatch* batch, uint32 query) {
+    if (batch->counts[query] < batch->k) return false;
+    // Candidates without a wanted row may all be nearer than those that have one. Where they are
+    // many, a scan finds out.
+    const uint32 dropped = batch->visited[query] - batch->passed[query];
+    return settings.probes > 0 || batch->k + dropped <= tolerated_spread(batch->limit);
 }
 
 void search_entries(KnnBatch* batch) {
@@ -169,7 +200,7 @@ void search_entries(KnnBatch* batch) {
         if (!found) batch->counts[i] = 0;
         // Where rows are checked, the caller's scan goes on.
         if (batch->index->check.passes) continue;
-        if (!found || (batch->counts[i] < batch->k && scans_go_on(batch))) scan_for(batch, i);
+        if (!found || (scans_go_on(batch) && !has_enough(batch, i))) scan_for(batch, i);
     }
 }
 
@@ -232,41 +263,19 @@ void rank_places(KnnBatch* batch, const FoundPlaces& near) {
 
 Size query_bytes(const KnnBatch* batch) {
     // The caller's vector, its index form, result rows, candidate rows, and the list search.
-    const uint32 most = Max(batch->effort.candidates, most_candidates_of(batch->own_effort));
-    const uint32 candidates = batch->all ? 0 : Min(most, max_list_k);
+    const auto candidates = static_cast<uint32>(
+        batch->all ? 0 : std::min<Size>(kept_candidates(batch->effort), max_list_k));
     return 2 * batch->index->dims * sizeof(float) + batch->k * sizeof(KnnRow) +
            candidate_bytes(candidates) + 64;
 }
 
-// As many rows as without a check are ranked, of those that pass (see cost.cpp): so there are more
-// candidates, of more lists. A query decides on its own effort as one does that wants all rows up
-// to its k-th that passes.
-void aim_by_share(KnnBatch* batch) {
+// The k nearest rows that pass are among this many, or some more: fewer may pass by chance.
+uint32 rows_to_search(const KnnBatch* batch) {
     constexpr double more = 1.2;
-    constexpr double few = 8;
-    constexpr double most = 1e9;
+    constexpr double most = 1 << 25;
+    if (!batch->index->check.passes) return batch->k;
     const double share = std::clamp(batch->index->check.share, 1e-6, 1.0);
-    Effort* effort = &batch->effort;
-    const double ranked =
-        std::max<double>(effort->candidates, ranked_for_filter(batch->meta, batch->k, share));
-    batch->least_passing = static_cast<uint32>(std::min(ranked, most));
-    effort->candidates = static_cast<uint32>(std::min(ranked / share * more + few, most));
-    if (settings.probes == 0) {
-        const double lists = lists_for_filter(batch->meta, more * batch->k / share);
-        effort->probes = static_cast<uint32>(
-            std::min<double>(std::max<double>(effort->probes, lists), batch->meta.lists));
-    }
-    effort->threshold = effort->margin = 0;
-    batch->own_effort = *effort;
-    const double rows = std::ceil(std::min(more * batch->k / share, most));
-    const Effort own = choose_effort(batch->meta, static_cast<uint32>(rows),
-                                     visiting_costs(batch->meta), ByQuery::yes);
-    if (!(own.threshold > 0)) return;
-    batch->radius_k = static_cast<uint32>(rows);
-    batch->own_effort.threshold = own.threshold;
-    batch->own_effort.first_lists = own.first_lists;
-    batch->own_effort.wider_k = 0;
-    batch->own_effort.candidates = std::max(effort->candidates, own.candidates);
+    return static_cast<uint32>(std::ceil(std::min(more * batch->k / share, most)));
 }
 
 // Room is 0 where memory does not hold one query.
@@ -285,7 +294,7 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
     batch->snapshot = RegisterSnapshot(GetActiveSnapshot());
     if (index.by_query) {
         batch->query = open_knn_query(index, k);
-        batch->effort = batch->own_effort = {1, 1, 0};
+        batch->effort = {1, 1, 0};
     } else {
         // As index_beginscan() does for an access method without finer predicate locks.
         PredicateLockRelation(index.index, batch->snapshot);
@@ -293,18 +302,8 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
         read_pending(batch);
         if (searches_exactly(batch->meta))
             batch->all = read_entries(index.index, batch->snapshot, {}, memory.lists / 6).tids;
-        const ScanCosts costs = visiting_costs(batch->meta);
-        batch->effort = choose_effort(batch->meta, k, costs);
-        batch->own_effort = choose_effort(batch->meta, k, costs, ByQuery::yes);
-        // Candidates cost a batch a visit, refinements or not. But a query may want as many as its
-        // scan would have.
-        if (cpu_costs(batch->meta).refines && batch->own_effort.margin > 0)
-            batch->more_candidates = static_cast<uint32>(std::min<Size>(
-                most_ranked_of(
-                    choose_effort(batch->meta, k, cpu_costs(batch->meta), ByQuery::yes).candidates,
-                    true, 0),
-                max_list_k));
-        if (index.check.passes && batch->meta.lists > 0) aim_by_share(batch);
+        batch->limit = rows_to_search(batch);
+        batch->effort = choose_effort(batch->meta, batch->limit, false);
         if (settings.max_probes > 0)
             batch->effort.probes =
                 Min(batch->effort.probes, static_cast<uint32>(settings.max_probes));
@@ -331,37 +330,10 @@ bool scans_go_on(const KnnBatch* batch) {
            settings.iterative_scan != static_cast<int>(IterativeScan::off);
 }
 
-uint32 most_candidates_of(const Effort& effort) {
-    const Size most = effort.margin > 0 ? most_ranked_of(effort.candidates, false, effort.wider_k)
-                                        : effort.candidates;
-    return static_cast<uint32>(std::min<Size>(most, std::numeric_limits<uint32>::max()));
-}
-
 // Lists that have to be read in parts leave no choice: none of these parts has all lists that a
 // query takes its radius from.
 bool queries_decide(const KnnBatch* batch) {
-    return fits_all_lists(batch->lists) && most_candidates_of(batch->own_effort) <= max_list_k;
-}
-
-ListWants wants_by_query(const KnnBatch* batch, const Effort& own, uint32 k, const float* forms,
-                         uint32 count) {
-    ListWants wants = {forms, count, own.probes, most_candidates_of(own), k};
-    wants.margin = own.margin;
-    wants.least_candidates = own.candidates;
-    if (own.threshold > 0) {
-        // Hardly any query takes more, and lists are sorted as far as this.
-        constexpr uint32 times = 8;
-        constexpr uint32 least = 256;
-        wants.probes = std::min(std::max(times * own.probes, least), batch->meta.lists);
-        const double growth = list_growth(batch->index->index, batch->meta);
-        wants.threshold = own.threshold * static_cast<float>(std::sqrt(growth));
-        wants.first_entries =
-            static_cast<uint32>(growth * first_entries(k, batch->meta.rows_at_build));
-        wants.first_lists = own.first_lists;
-        wants.wider_k = own.wider_k;
-    }
-    limit_probes(&wants);
-    return wants;
+    return fits_all_lists(batch->lists) && batch->effort.threshold > 0;
 }
 
 bool open_lists(KnnBatch* batch, uint32 count) {
@@ -433,9 +405,8 @@ uint32 least_queries(const KnnBatch* batch) {
 }
 
 KnnEffort effort_of(const KnnBatch* batch) {
-    const bool decide = batch->own_effort.threshold > 0 && batch->lists && queries_decide(batch);
-    const Effort& effort = decide ? batch->own_effort : batch->effort;
-    return {batch->all != nullptr, batch->meta.lists, effort.probes, effort.candidates};
+    return {batch->all != nullptr, batch->meta.lists, batch->effort.probes,
+            batch->effort.candidates};
 }
 
 namespace {
@@ -463,10 +434,10 @@ void begin_search(KnnBatch* batch, const float* queries, uint32 count) {
     batch->count = count;
     batch->rows = alloc_array<KnnRow>(Size{count} * batch->k);
     batch->counts = alloc_array<uint32>(count);
-    batch->seen = alloc_array<uint32>(count);
+    batch->visited = alloc_array<uint32>(count);
     batch->passed = alloc_array<uint32>(count);
     memset(batch->counts, 0, count * sizeof(uint32));
-    memset(batch->seen, 0, count * sizeof(uint32));
+    memset(batch->visited, 0, count * sizeof(uint32));
     memset(batch->passed, 0, count * sizeof(uint32));
     batch->candidate_room = 1024;
     batch->candidate_count = 0;
@@ -515,16 +486,7 @@ KnnRows rows_of(const KnnBatch* batch, uint32 query) {
 bool is_complete(const KnnBatch* batch, uint32 query) {
     const bool all_rows = batch->all || (batch->meta.lists == 0 && batch->pending_known);
     if (!batch->index->check.passes || all_rows) return true;
-    if (batch->counts[query] < batch->k || batch->passed[query] < batch->least_passing)
-        return false;
-    if (settings.probes > 0) return true;
-    const double rank = static_cast<double>(batch->k) * batch->seen[query] / batch->passed[query];
-    // By chance fewer pass than of others.
-    constexpr double by_chance = 1.5;
-    if (batch->radius_k > 0 && batch->lists && queries_decide(batch))
-        return rank <= by_chance * batch->radius_k;
-    return std::min<double>(lists_for_filter(batch->meta, rank), batch->meta.lists) <=
-           batch->effort.probes;
+    return has_enough(batch, query);
 }
 
 void forget_rows(KnnBatch* batch) {

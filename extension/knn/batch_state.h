@@ -46,13 +46,10 @@ struct KnnBatch {
     KnnQuery* query;     // not null: search by SQL (KnnIndex::by_query)
 
     MetaPage meta;
-    Effort effort;      // one for all queries
-    Effort own_effort;  // by query, where all lists are at hand
-    // The most candidates of a query all of whose own are within its margin; 0: no more than these.
-    uint32 more_candidates;
-    uint32 least_passing;  // candidates of a query that pass the check, for its rows to be complete
-    // Rows of the radius that queries have which decide on their effort, with a check; 0: k
-    uint32 radius_k;
+    // A query is searched for this many nearest rows, visible or not, whether they pass the check
+    // or not: its rows are complete where its k nearest are among them.
+    uint32 limit;
+    Effort effort;    // for these
     uint64* pending;  // sorted
     Size pending_count;
     bool pending_known;  // false: too many to keep in memory
@@ -64,9 +61,9 @@ struct KnnBatch {
     // Of the last search:
     const float* queries;  // (count)(dims)
     uint32 count;
-    KnnRow* rows;    // (count)(k): heaps with the farthest on top, sorted at the end
-    uint32* counts;  // (count)
-    uint32* seen;    // (count), with a check: candidates that are visible, and those that pass
+    KnnRow* rows;     // (count)(k): heaps with the farthest on top, sorted at the end
+    uint32* counts;   // (count)
+    uint32* visited;  // (count): candidates, and those that are visible and pass the check
     uint32* passed;
     CandidateRow* candidates;
     Size candidate_count;
@@ -86,11 +83,8 @@ void end_search(KnnBatch* batch);
 bool open_lists(KnnBatch* batch, uint32 count);
 // Whether queries decide on their effort, as single scans do. With lists.
 bool queries_decide(const KnnBatch* batch);
-// The most candidates of a query that decides on its own.
-uint32 most_candidates_of(const Effort& effort);
-// What queries of this effort want that decide on their own. `forms`: (count)(code_dims).
-ListWants wants_by_query(const KnnBatch* batch, const Effort& own, uint32 k, const float* forms,
-                         uint32 count);
+// What queries want of the batch's effort. `forms`: (count)(code_dims).
+ListWants wants_of(const KnnBatch* batch, const float* forms, uint32 count);
 // Puts the index's form of a query into this place of `forms`.
 void form_query(const KnnBatch* batch, uint32 query, float* forms, uint32 place);
 void check_batch_snapshot(const KnnBatch* batch);

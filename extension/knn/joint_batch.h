@@ -1,11 +1,9 @@
 // Batches of the partitions of a table, searched as one.
 //
-// A row is among the k nearest whatever partition it is in. So each partition is searched for as
-// many rows as fall to it by chance, and the candidates of all are ranked in one order, by code:
-// their number is that of one search, whatever the number of partitions. Where more of the k
-// nearest candidates of a query lie in one partition than chance explains, that partition is
-// searched again for it, for all k rows, as a table of its own would be. Where rows are partitioned
-// by what is near, a query's own partition tells how far it has to look into others.
+// A row is among the k nearest whatever partition it is in. So the candidates of all partitions are
+// ranked in one order, by code: their number is that of one search, whatever the number of
+// partitions. A query is searched for in the partition of its nearest list first. What it finds
+// there tells how far it has to look into the others: its radius (kernels/list_plan.h).
 #pragma once
 
 #include "extension/knn/batch.h"

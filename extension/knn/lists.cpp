@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "kernels/distance.h"
-#include "kernels/list_effort.h"
 #include "kernels/list_store.h"
 #include "kernels/workers.h"
 #include "extension/guard.h"
@@ -211,14 +210,12 @@ const ListBatch* search_held(ListSearch* search, const ListWants& wants, ListBat
                              uint32 first, uint32 count) {
     const Size dims = search->meta.code_dims;
     memcpy(batch->queries, wants.forms + first * dims, count * dims * sizeof(float));
-    for (uint32 i = 0; i < count; ++i)
-        batch->wanted[i] = {.k = wants.candidates,
-                            .probes = wants.own_probes ? wants.own_probes[first + i] : wants.probes,
-                            .threshold = wants.threshold,
-                            .radius_k = std::min(wants.k, wants.candidates),
-                            .first_entries = wants.first_entries,
-                            .first_lists = wants.first_lists,
-                            .wider_k = std::min(wants.wider_k, wants.candidates)};
+    for (uint32 i = 0; i < count; ++i) {
+        ListPlan plan = list_plan(wants.effort, std::min(wants.k, wants.candidates),
+                                  code_shift(search->meta, wants.forms + (first + i) * dims));
+        if (wants.radii) plan.radius = wants.radii[first + i];
+        batch->wanted[i] = {.k = wants.candidates, .probes = wants.probes, .plan = plan};
+    }
     CHECK_FOR_INTERRUPTS();
     guarded_interruptibly([&] { search->store->object->search(*batch, count); });
     return batch;
@@ -243,15 +240,17 @@ void merge_found(const Best& best, const ListWants& wants, uint32 query, const N
     memcpy(mine, best.merged, best.counts[query] * sizeof(Neighbor));
 }
 
-void put_found(const ListWants& wants, const CandidateSink& sink, uint32 query,
-               const Neighbor* found, uint32 count) {
+void put_found(const ListSearch* search, const ListWants& wants, const CandidateSink& sink,
+               uint32 query, const Neighbor* found, uint32 count) {
     if (sink.all) {
         sink.all(sink.state, query, found, count);
         return;
     }
-    const Size worth = count_worth_ranking(count, wants.least_candidates, wants.k, wants.margin,
-                                           [found](Size i) { return double{found[i].distance}; });
-    if (sink.want_more && wants.margin > 0 && worth == wants.candidates) {
+    const float shift =
+        code_shift(search->meta, wants.forms + Size{query} * search->meta.code_dims);
+    const Size worth = count_worth_ranking(
+        count, wants.k, wants.effort, [=](Size i) { return double{found[i].distance} + shift; });
+    if (sink.want_more && wants.effort.by_error && worth == wants.candidates) {
         sink.want_more(sink.state, query);
         return;
     }
@@ -343,44 +342,18 @@ Size list_search_bytes(uint32 candidates) {
     return candidates * sizeof(Neighbor) + sizeof(uint32);
 }
 
-namespace {
-
-void compute_terms(ListSearch* search, const float* form) {
-    const uint32 dims = search->meta.code_dims;
-    squared_l2_distances(form, {search->centroids, dims, search->meta.lists}, dims, search->terms);
-}
-
-}  // namespace
-
 float nearest_list(ListSearch* search, const float* form) {
-    if (!search->centroids) return 0;
-    compute_terms(search, form);
-    return *std::min_element(search->terms, search->terms + search->meta.lists);
-}
-
-uint32 lists_within(ListSearch* search, const float* form, float radius, float threshold,
-                    uint32 least, double list_entries) {
-    const uint32 lists = search->meta.lists;
-    if (!search->centroids || least >= lists) return lists;
-    compute_terms(search, form);
-    const float nearest = *std::min_element(search->terms, search->terms + lists);
-    // Whether the list after `count` others is taken: at least as many are as near as it may be.
-    const auto takes = [&](uint32 count) {
-        const float distance =
-            greatest_distance(threshold, nearest, radius, static_cast<float>(count * list_entries));
-        uint32 near = 0;
-        for (uint32 i = 0; i < lists; ++i) near += search->terms[i] <= distance;
-        return near > count;
-    };
-    uint32 low = least, high = lists;
-    while (low < high) {
-        const uint32 middle = low + (high - low) / 2;
-        if (takes(middle))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    if (!search->centroids) return std::numeric_limits<float>::infinity();
+    const uint32 dims = search->meta.code_dims;
+    const Rows centroids{search->centroids, dims, search->meta.lists};
+    float* terms = search->terms;
+    if (has_norms(search->meta.metric))
+        squared_l2_distances(form, centroids, dims, terms);
+    else
+        dot_products(form, centroids, dims, terms);
+    float* end = terms + search->meta.lists;
+    return has_norms(search->meta.metric) ? *std::min_element(terms, end)
+                                          : -*std::max_element(terms, end);
 }
 
 void search_lists(ListSearch* search, const ListWants& wants, const CandidateSink& sink,
@@ -404,7 +377,7 @@ void search_lists(ListSearch* search, const ListWants& wants, const CandidateSin
             for (uint32 i = 0; i < count; ++i) {
                 const Neighbor* found = batch->found + i * batch->found_stride;
                 if (whole)
-                    put_found(wants, sink, first + i, found, batch->found_counts[i]);
+                    put_found(search, wants, sink, first + i, found, batch->found_counts[i]);
                 else
                     merge_found(best, wants, first + i, found, batch->found_counts[i]);
             }
@@ -412,7 +385,8 @@ void search_lists(ListSearch* search, const ListWants& wants, const CandidateSin
     }
     if (!whole) {
         for (uint32 i = 0; i < wants.count; ++i)
-            put_found(wants, sink, i, best.found + Size{i} * wants.candidates, best.counts[i]);
+            put_found(search, wants, sink, i, best.found + Size{i} * wants.candidates,
+                      best.counts[i]);
         pfree(best.found);
         pfree(best.counts);
         pfree(best.merged);

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "kernels/executor.h"
-#include "extension/index/format.h"
+#include "extension/index/effort.h"
 
 extern "C" {
 #include "utils/rel.h"
@@ -36,12 +36,8 @@ bool holds_all_lists(const ListSearch* search);
 // Whether all lists fit into the store: then queries may decide how many they take.
 bool fits_all_lists(const ListSearch* search);
 
-// The squared distance of the nearest centroid from a form; 0: unknown, as lists have parents.
+// The term of the nearest list (kernels/list_plan.h); infinity: unknown, as lists have parents.
 float nearest_list(ListSearch* search, const float* form);
-// How many lists a query takes whose radius is known (kernels/list_effort.h), beginning with
-// `least` of them: about, as lists count as of equal length. Where lists have parents: all.
-uint32 lists_within(ListSearch* search, const float* form, float radius, float threshold,
-                    uint32 least, double list_entries);
 
 struct ListWants {
     const float* forms;  // (count)(code_dims), by model_form()
@@ -49,22 +45,16 @@ struct ListWants {
     uint32 probes;
     uint32 candidates;  // at most max_list_k
     uint32 k;
-    const uint32* own_probes = nullptr;  // (count): no more than these of a query
-    // Above 0: a query decides how many of these lists it takes (kernels/list_effort.h).
-    float threshold = 0;
-    uint32 first_entries = 0;
-    uint32 first_lists = 0;
-    uint32 wider_k = 0;
-    // Above 0: a query decides how many of these candidates it ranks, at least so many
-    // (index/effort.h).
-    float margin = 0;
-    uint32 least_candidates = 0;
+    // With a threshold, a query decides how many of these lists it takes; with an error of codes,
+    // how many of these candidates are ranked.
+    Effort effort = {};
+    const float* radii = nullptr;  // (count): what other parts of the table tell (list_plan.h)
 };
 struct CandidateSink {
     void (*put)(void* state, uint32 query, uint64 tid);
     void* state;
-    // Called instead of put() for a query all of whose candidates are within its margin: there may
-    // be more of them. May be null.
+    // Called instead of put() for a query all of whose candidates are within the reach of codes:
+    // there may be more of them. May be null.
     void (*want_more)(void* state, uint32 query) = nullptr;
     // Not null: called once for each query, instead of both, with all that it has found, nearest by
     // code first. How many of these are worth ranking is the caller's to decide.

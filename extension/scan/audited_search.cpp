@@ -77,7 +77,6 @@ void note_for_audit(IndexScanDesc scan, const ScanState* s) {
     search.conditions = &s->conditions;
     search.k = s->audited.k;
     search.target = settings.target_recall;
-    search.aimed = std::max<double>(aimed_recall(s->meta, search.k), s->goal.promised);
     search.probes = s->report.probes;
     search.candidates = s->report.candidates;
     search.found = static_cast<uint32>(std::min<Size>(s->round.count, search.k));

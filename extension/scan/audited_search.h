@@ -21,7 +21,6 @@ struct SearchToAudit {
     const Conditions* conditions;
     uint32 k;
     double target;
-    double aimed;
     uint32 probes;  // effort that was made
     int64 candidates;
     const double* distances;  // (found), of the first k rows, ascending

@@ -141,6 +141,7 @@ void exact_round(IndexScanDesc scan, ScanState* s) {
         s->exact.floor = no_floor;
         s->report.reason = "an exact search ranks all rows";
         s->report.probes = s->meta.lists;
+        s->report.expected_recall = 1;
     }
     const Size wanted = first ? first_rows(s) : 0;
     const bool complete = wanted > 0 && add_nearest(s, wanted);

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "extension/index/options.h"
 #include "extension/scan/explain.h"
 #include "extension/scan/state.h"
@@ -10,7 +12,7 @@ namespace pgwarp {
 
 namespace {
 
-// Sums over all loops of the node.
+// Sums over all loops of the node; the least score, and the mean of the recall that is expected.
 [[maybe_unused]] void explain_scan(PlanState* node, ExplainState* es) {
     if (!es->analyze || !IsA(node, IndexScanState)) return;
     const auto* scan = reinterpret_cast<const IndexScanState*>(node);
@@ -28,8 +30,12 @@ namespace {
     ExplainPropertyInteger("Lists Probed", nullptr, totals.probes, es);
     ExplainPropertyInteger("Candidates", nullptr, totals.candidates, es);
     ExplainPropertyInteger("Rows Visited", nullptr, totals.ranked_rows, es);
-    if (totals.promised > 0)
-        ExplainPropertyFloat("Expected Recall", nullptr, totals.promised, 3, es);
+    if (totals.score > 0 && std::isfinite(totals.score))
+        ExplainPropertyFloat("Stop Score", nullptr, totals.score, 1, es);
+    if (totals.expectations > 0)
+        ExplainPropertyFloat("Expected Recall", nullptr,
+                             totals.expected_recall / static_cast<double>(totals.expectations), 3,
+                             es);
 }
 
 }  // namespace

@@ -14,15 +14,9 @@ namespace pgwarp {
 
 namespace {
 
-// All entries pass, but the scan aims by a filter of rows: it counts near ones by the rank of their
-// list (widening.h).
-void sample(const GatherState& gather, float distance, uint32 rank) {
-    sample_entry(&gather.scan->widening, {distance, 1, rank});
-}
-
-// Offers entries from `first` on to the selection, for codes of four bits. `rank` is the list's.
+// Offers entries from `first` on to the selection, for codes of four bits.
 void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float list_term,
-                    const ItemPointerData* tids, EntryPlaces* places, uint32 first, uint32 rank) {
+                    const ItemPointerData* tids, EntryPlaces* places, uint32 first) {
     // Every entry passes an infinite bound. A few entries first make it finite.
     constexpr uint32 few = 64;
     NibbleHit hits[max_page_entries];
@@ -34,7 +28,6 @@ void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float
                                end == columns.count ? columns.next : nullptr};
         const uint32 found = scan_page_nibbles(gather.scan, part, list_term, bound, hits);
         for (uint32 i = 0; i < found; ++i) {
-            sample(gather, hits[i].distance, rank);
             if (hits[i].distance > gather.selection->bound()) continue;
             const uint32 entry = first + hits[i].entry;
             gather.selection->offer(hits[i].distance, tid_number(tids[entry]), places->of(entry));
@@ -50,11 +43,10 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
                               gather->coming ? page_codes(gather->coming) : nullptr};
     const ItemPointerData* tids = page_tids(page, layout);
     EntryPlaces places(gather->scan, page, layout);
-    const uint32 rank = s->lists.ranks ? s->lists.ranks[list] : 0;
-    gather->scan->widening.entries += count;
-    gather->scan->widening.passing += count;
+    gather->scan->seen.entries += count;
+    gather->scan->seen.passing += count;
     if (s->meta.bits == 4) {
-        gather_nibbles(*gather, columns, s->lists.terms[list], tids, &places, first, rank);
+        gather_nibbles(*gather, columns, s->lists.terms[list], tids, &places, first);
         return;
     }
     if (gather->coming) prefetch_entries(gather->coming, layout);
@@ -62,7 +54,6 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
     scan_codes(s->lists.table, layout.m, columns, s->lists.terms[list], distances);
     for (uint32 i = first; i < count; ++i) {
         if (distances[i] > gather->selection->bound()) continue;
-        sample(*gather, distances[i], rank);
         gather->selection->offer(distances[i], tid_number(tids[i]), places.of(i));
     }
 }

@@ -43,8 +43,8 @@ struct Search : JointSearch {
 };
 
 bool is_plain(const ScanState* s) {
-    return !s->exact.wanted && s->conditions.count == 0 && s->goal.filtered == 0 &&
-           !row_filter(s->reader).passes && !s->bound.given && s->audited.k == 0;
+    return !s->exact.wanted && s->conditions.count == 0 && !row_filter(s->reader).passes &&
+           !s->bound.given && s->audited.k == 0;
 }
 
 // Whether the scans can be searched as one, as far as it is known before the service was asked.
@@ -57,7 +57,7 @@ bool begin(JointScan* scans, int count, Search* search) {
         auto* s = static_cast<ScanState*>(scans[i].scan->opaque);
         if (s->conditions.never) continue;
         search->answered[search->part_count] = {&scans[i], true, {}, {}, nullptr, 0};
-        search->parts[search->part_count++] = {scans[i].scan, s, nullptr, nullptr, 0, 0, no_floor};
+        search->parts[search->part_count++] = {scans[i].scan, s, nullptr, nullptr, nullptr, 0, 0};
         if (!is_plain(s) || search->parts[0].s->meta.metric != s->meta.metric) return false;
         if (s->meta.lists == 0) continue;
         if (first && !has_like_codes(*first, s->meta)) return false;
@@ -127,9 +127,7 @@ bool take_part(const Search& search, JointPart* part, Answered* answered) {
     s->service.planned = nullptr;
     s->service.given = &plan.answer;
     begin_search(s, plan.left, plan.refined, &plan.search);
-    bool covered;
-    const bool taken = ask_for_lists(part->scan, s, &plan.search, &plan.answer, &covered) &&
-                       covered &&
+    const bool taken = ask_for_lists(part->scan, s, &plan.search, &plan.answer) &&
                        take_answer(part->scan, s, plan.search, plan.answer, &answered->taken) &&
                        !(answered->taken.from_pages && answered->taken.found < plan.left);
     s->service.given = nullptr;
@@ -231,10 +229,7 @@ bool rank_by_code(Search* search, double* kth) {
     JointOrder order;
     while (true) {
         if (!take_parts(search)) return false;
-        order = join_candidates(*search);
-        // No query decides how many: as many as the curve has.
-        if (!(search->margin > 0))
-            order.worth = std::min(order.worth, std::max(search->least, search->k));
+        order = join_candidates(search);
         if (!begin_more_by_code(*search, order)) break;
         pfree(order.items);
         if (!ask_parts(search) || !have_same_kind(*search)) return false;
@@ -378,7 +373,7 @@ bool find_rows(Search* search) {
         MemoryContextSwitchTo(before);
         all &= part.s->progress.finished;
     }
-    return !std::isinf(kth) || all;
+    return (!std::isinf(kth) && (search->refined || has_enough(search))) || all;
 }
 
 }  // namespace
@@ -392,8 +387,7 @@ JointResult search_answers(JointScan* scans, int count, double k, bool beyond, b
     JointResult result = JointResult::impossible;
     *asked = begin(scans, count, &search);
     if (*asked) {
-        const ScanCosts costs = service_costs(refines(search.parts[0].s));
-        choose_limits(&search, static_cast<Size>(k), &costs);
+        choose_limits(&search, static_cast<Size>(k));
         if (ask_parts(&search) && are_alike(&search))
             result = find_rows(&search) ? JointResult::found : JointResult::too_few;
     }

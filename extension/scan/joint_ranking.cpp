@@ -38,35 +38,19 @@ uint32 rows_by_chance(const JointSearch& search, const JointPart& part) {
     return static_cast<uint32>(std::max(rows, 1.0));
 }
 
-void choose_limits(JointSearch* search, Size k, const ScanCosts* costs) {
-    const auto effort_for = [costs](const MetaPage& meta, uint32 rows) {
-        return choose_effort(meta, rows, costs ? *costs : cpu_costs(meta), ByQuery::yes);
-    };
-    const MetaPage* largest = nullptr;
+void choose_limits(JointSearch* search, Size k) {
+    const ScanState* largest = nullptr;
     for (int i = 0; i < search->part_count; ++i) {
-        const MetaPage& meta = search->parts[i].s->meta;
-        if (meta.lists == 0) continue;
-        search->rows += static_cast<double>(meta.rows_at_build);
-        if (!largest || meta.rows_at_build > largest->rows_at_build) largest = &meta;
+        const ScanState* s = search->parts[i].s;
+        if (s->meta.lists == 0) continue;
+        search->rows += static_cast<double>(s->meta.rows_at_build);
+        if (!largest || s->meta.rows_at_build > largest->meta.rows_at_build) largest = s;
     }
     search->k = k;
-    const Effort effort = effort_for(*largest, static_cast<uint32>(k));
-    // An index of fewer rows needs fewer candidates, as its rows are farther apart: those of all
-    // parts together tell how many this many rows need. The k nearest need no more than these.
-    constexpr double most_more = 64;
-    double candidates = 0;
-    for (int i = 0; i < search->part_count; ++i) {
-        const JointPart& part = search->parts[i];
-        if (part.s->meta.lists > 0)
-            candidates += effort_for(part.s->meta, rows_by_chance(*search, part)).candidates;
-    }
-    candidates = std::min(candidates, effort.candidates + most_more);
-    search->least = std::max({Size{effort.candidates}, k, static_cast<Size>(candidates)});
-    search->margin = effort.margin;
-    search->wider_k = effort.wider_k;
-    search->most =
-        search->margin > 0 ? most_ranked_of(search->least, false, search->wider_k) : search->least;
-    search->most = std::max({search->most, search->least, Size{search->wider_k}});
+    search->effort =
+        choose_effort(largest->meta, static_cast<uint32>(k), checks_conditions(largest));
+    search->most = std::max(kept_candidates(search->effort), k);
+    search->plan.shift = code_shift(largest);
 }
 
 Size count_rows(const JointSearch& search) {
@@ -93,9 +77,7 @@ namespace {
 void rank_next(JointPart* part, Size count) {
     if (count == 0) return;
     const MemoryContext before = MemoryContextSwitchTo(part->s->context);
-    Candidate* items = part->items + part->ranked;
-    part->last = items[count - 1];
-    rank_candidates(part->scan, part->s, items, count);
+    rank_candidates(part->scan, part->s, part->items + part->ranked, count);
     part->ranked += count;
     MemoryContextSwitchTo(before);
 }
@@ -114,15 +96,10 @@ void prefetch(const JointSearch& search, const Size* counts) {
     }
 }
 
-// The greatest distance by code that a row nearer than this may have, but for few.
+// The greatest distance by code that a row nearer than this has, but for the error of codes.
 double last_worth_ranking(const JointSearch& search, double kth) {
-    constexpr double missing = 0.002;
-    constexpr double least_errors = 16;
-    Differences errors = {};
-    for (int i = 0; i < search.part_count; ++i) errors.add(search.parts[i].s->round.errors);
-    if (errors.count < least_errors) return far;
-    const double scale = normalizes(search.parts[0].s->meta.metric) ? 2 : 1;
-    return scale * (kth + errors.greatest(missing));
+    if (std::isinf(kth) || !search.effort.by_error) return far;
+    return code_reach(code_units(search.parts[0].s, kth), search.effort.error) - search.plan.shift;
 }
 
 // The Merge Append takes a row of each partition, and asks for the next one where that is among the
@@ -139,28 +116,56 @@ void rank_beyond(JointPart* part, double kth) {
 
 }  // namespace
 
-JointOrder join_candidates(const JointSearch& search) {
+JointOrder join_candidates(JointSearch* search) {
     Size count = 0;
-    for (int i = 0; i < search.part_count; ++i) count += search.parts[i].count;
+    for (int i = 0; i < search->part_count; ++i) count += search->parts[i].count;
     auto* all = static_cast<JointCandidate*>(palloc(Max(count, Size{1}) * sizeof(JointCandidate)));
     Size at = 0;
-    for (int i = 0; i < search.part_count; ++i)
-        for (Size c = 0; c < search.parts[i].count; ++c)
-            all[at++] = {search.parts[i].items[c].distance, i};
+    for (int i = 0; i < search->part_count; ++i) {
+        JointPart& part = search->parts[i];
+        for (Size c = 0; c < part.count; ++c) all[at++] = {part.items[c].distance, i};
+        if (part.by_code) pfree(part.by_code);
+        part.by_code =
+            static_cast<Candidate*>(palloc(Max(part.count, Size{1}) * sizeof(Candidate)));
+        std::copy_n(part.items, part.count, part.by_code);
+    }
     std::sort(all, all + count);
-    return {all, count,
-            count_worth_ranking(count, search.least, search.k, search.margin,
-                                [all](Size i) { return all[i].distance; })};
+    const double shift = search->plan.shift;
+    return {all, count, count_worth_ranking(count, search->k, search->effort, [all, shift](Size i) {
+                return all[i].distance + shift;
+            })};
+}
+
+bool has_enough(JointSearch* search) {
+    if (count_rows(*search) < search->k) return false;
+    // In one order, of all parts.
+    const auto joined = [search](KnownDistances RoundRows::*which) {
+        KnownDistances all = {};
+        for (int i = 0; i < search->part_count; ++i)
+            all.room += (search->parts[i].s->round.*which).count;
+        all.items = static_cast<double*>(palloc(Max(all.room, Size{1}) * sizeof(double)));
+        for (int i = 0; i < search->part_count; ++i) {
+            const KnownDistances& part = search->parts[i].s->round.*which;
+            std::copy_n(part.items, part.count, all.items + all.count);
+            all.count += part.count;
+        }
+        std::sort(all.items, all.items + all.count);
+        return all;
+    };
+    const KnownDistances visited = joined(&RoundRows::visited);
+    const KnownDistances passing = joined(&RoundRows::passing);
+    const double spread = even_spread(passing.items, std::min(search->k, passing.count),
+                                      visited.items, visited.count);
+    pfree(visited.items);
+    pfree(passing.items);
+    return spread <= tolerated_spread(static_cast<double>(search->k));
 }
 
 double rank_jointly(JointSearch* search, const JointOrder& order) {
-    // Fewer rows tell too little of the errors of codes.
-    constexpr Size few = 32;
     const JointCandidate* joined = order.items;
     auto* counts = static_cast<Size*>(palloc(static_cast<Size>(search->part_count) * sizeof(Size)));
-    const Size rows_before = count_rows(*search);
     Size ranked = 0;
-    Size end = std::min(order.worth, std::max({search->k, few, order.worth / 4}));
+    Size end = std::min(order.count, search->k);
     double kth = kth_distance(search);
     while (ranked < end) {
         std::fill_n(counts, search->part_count, 0);
@@ -170,10 +175,7 @@ double rank_jointly(JointSearch* search, const JointOrder& order) {
         ranked = end;
         kth = kth_distance(search);
         const double last = last_worth_ranking(*search, kth);
-        // Candidates whose rows are not visible are replaced by the next ones.
-        const Size without_row = ranked - std::min(ranked, count_rows(*search) - rows_before);
-        const Size count = std::min(order.count, order.worth + without_row);
-        while (end < std::min(count, 2 * ranked) && !(joined[end].distance > last)) ++end;
+        while (end < std::min(order.count, 2 * ranked) && !(joined[end].distance > last)) ++end;
     }
     pfree(counts);
     for (int i = 0; i < search->part_count && search->beyond; ++i)

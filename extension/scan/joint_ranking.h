@@ -6,16 +6,16 @@
 
 namespace pgwarp {
 
-struct SteppedWalk;
+struct JointWalk;
 
 struct JointPart {
     IndexScanDesc scan;
     ScanState* s;
-    SteppedWalk* walk;  // of joint_search.cpp; null: the index has no lists, its rows are known
-    Candidate* items;   // nearest by code first
+    JointWalk* walk;     // of joint_search.cpp; null: the index has no lists, its rows are known
+    Candidate* items;    // nearest by code first; ranking reorders them
+    Candidate* by_code;  // a copy in that order; null: join_candidates() was not called
     Size count;
-    Size ranked;     // of these
-    Candidate last;  // that was ranked
+    Size ranked;  // of these
 };
 
 struct JointSearch {
@@ -25,10 +25,9 @@ struct JointSearch {
     bool beyond;  // the executor reads a row behind the k nearest ones of each part, too
     double rows;  // of all indexes, as they were built
     // For k rows, by the largest index:
-    Size least;  // candidates that are ranked
-    Size most;
-    double margin;
-    uint32 wider_k;
+    Effort effort;
+    Size most;        // candidates that are kept
+    ListPlan plan;    // its shift is that of all
     double* numbers;  // memory for distances
     Size number_room;
 };
@@ -42,8 +41,8 @@ double nth(double* numbers, Size count, Size n);
 double share_of(const JointSearch& search, const JointPart& part);
 // Of the k nearest rows, those that fall to a part: at least one.
 uint32 rows_by_chance(const JointSearch& search, const JointPart& part);
-// Sets what is "for k rows". At least one index has lists. `costs`: null for those of this CPU.
-void choose_limits(JointSearch* search, Size k, const ScanCosts* costs);
+// Sets what is "for k rows". At least one index has lists.
+void choose_limits(JointSearch* search, Size k);
 
 // Rows of all parts that were found.
 Size count_rows(const JointSearch& search);
@@ -65,7 +64,10 @@ struct JointOrder {
     Size worth;  // candidates that are worth ranking, if all have rows
 };
 // The candidates of all parts in one order, in the current memory context.
-JointOrder join_candidates(const JointSearch& search);
+JointOrder join_candidates(JointSearch* search);
+// Whether the k rows are among the nearest candidates that were searched for: not where many of
+// these have no visible row.
+bool has_enough(JointSearch* search);
 // Ranks these candidates, until the next ones are so far that hardly any can be among the k nearest
 // rows; and for `beyond` a few more. Returns the distance of the k-th.
 double rank_jointly(JointSearch* search, const JointOrder& order);

@@ -2,19 +2,19 @@
 //
 // Each partition has lists and codes of its own. But a row is among the k nearest whatever
 // partition it is in: so all take their radius, by which a query decides on its lists
-// (kernels/list_effort.h), from the nearest candidates of all, and all candidates are ranked in one
+// (kernels/list_plan.h), from the nearest candidates of all, and all candidates are ranked in one
 // order. A partition that has none of the nearest rows takes few lists, and one of its rows is
 // read, which the Merge Append asks for.
 //
-// The walk has two steps. In the first, each scan takes its nearest lists, until all together have
-// as many entries as one index takes for its radius. In the second, each goes on as far as its own
-// threshold and the common radius tell. The threshold is for as many rows as the scan has among the
-// k nearest by then, or as fall to it by chance.
+// Each partition decides on its lists for the rows that fall to it by chance, by its own curve. The
+// radius is that of all: of the k-th nearest candidate of any partition.
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "extension/index/effort.h"
+#include "extension/index/list_order.h"
 #include "extension/index/model.h"
 #include "extension/scan/gather.h"
 #include "extension/scan/joint_ranking.h"
@@ -26,86 +26,108 @@ namespace {
 
 // Rows that wait beside the lists of an index are more than a part's share of LIMIT, maybe.
 bool is_plain(const ScanState* s) {
-    return !s->exact.wanted && s->pending.done && s->lists.table && s->goal.threshold > 0 &&
-           s->conditions.count == 0 && s->goal.filtered == 0 && !s->bound.given && !refines(s) &&
-           s->audited.k == 0 && settings.candidates == 0;
+    return !s->exact.wanted && s->pending.done && s->lists.table && s->goal.effort.threshold > 0 &&
+           s->meta.parents == 0 && !row_filter(s->reader).passes && !s->bound.given &&
+           !refines(s) && s->audited.k == 0 && settings.candidates == 0;
 }
 
 // --- lists
 
-// Distances by code of all candidates that the walks have kept so far.
-Size collect(JointSearch* search) {
-    Size count = 0;
-    for (int i = 0; i < search->part_count; ++i)
-        if (const SteppedWalk* walk = search->parts[i].walk) count += walk->selection.count();
-    double* numbers = numbers_for(search, count);
-    Size at = 0;
-    for (int i = 0; i < search->part_count; ++i) {
-        const SteppedWalk* walk = search->parts[i].walk;
-        if (!walk) continue;
-        for (Size c = 0; c < walk->selection.count(); ++c) numbers[at++] = walk->items[c].distance;
-    }
-    return count;
-}
+// All candidates that the walks have kept so far, as one selection.
+struct JointSelection {
+    JointSearch* search;
 
-void first_step(JointSearch* search) {
-    // The radius of one index is that of the curve, of few entries. Here more tell it better.
-    constexpr double more = 8;
-    constexpr double part_of_rows = 1.0 / 64;
-    const double least =
-        first_entries(static_cast<uint32>(search->k), static_cast<uint64>(search->rows));
-    const double entries = std::clamp(part_of_rows * search->rows, least, more * least);
+    double distance_of(Size k) const {
+        Size count = 0;
+        for (int i = 0; i < search->part_count; ++i)
+            if (const JointWalk* walk = search->parts[i].walk) count += walk->selection.count();
+        double* numbers = numbers_for(search, count);
+        Size at = 0;
+        for (int i = 0; i < search->part_count; ++i) {
+            const JointWalk* walk = search->parts[i].walk;
+            if (!walk) continue;
+            for (Size c = 0; c < walk->selection.count(); ++c)
+                numbers[at++] = walk->items[c].distance;
+        }
+        return nth(numbers, count, k);
+    }
+};
+
+// The walk of a part. It takes its own lists by its own threshold, for the rows that fall to it by
+// chance; the radius is common to all parts, and renewed after a wave of each.
+struct PartWalk {
+    ListPlan plan;
+    ListWave wave;
+    uint32 taken;
+    bool stopped;
+};
+
+void begin_walks(JointSearch* search, PartWalk* walks) {
     for (int i = 0; i < search->part_count; ++i) {
         JointPart& part = search->parts[i];
-        if (part.s->meta.lists == 0) continue;
-        const MemoryContext before = MemoryContextSwitchTo(part.s->context);
-        part.walk = begin_steps(part.scan, part.s, search->most);
-        QueryEffort& effort = part.walk->effort;
-        effort.limit.first_entries =
-            static_cast<uint32>(std::ceil(share_of(*search, part) * entries * part.s->goal.growth));
-        effort.waits_for_radius = true;
-        walk_step(part.scan, part.s, part.walk);
+        walks[i].stopped = part.s->meta.lists == 0;
+        if (walks[i].stopped) continue;
+        ScanState* s = part.s;
+        const MemoryContext before = MemoryContextSwitchTo(s->context);
+        part.walk = begin_joint_walk(part.scan, s, search->most);
         MemoryContextSwitchTo(before);
+        const uint32 rows = rows_by_chance(*search, part);
+        Effort effort = choose_effort(s->meta, rows, checks_conditions(s));
+        scale_thresholds(&effort, s->goal.growth);
+        walks[i].plan = list_plan(effort, rows, search->plan.shift);
+        walks[i].wave = ListWave::after(walks[i].plan, 0, 0, INFINITY);
     }
 }
 
-void second_step(JointSearch* search) {
-    const Size count = collect(search);
-    const double kth = nth(search->numbers, count, search->k);
-    double radius = kth;
-    if (search->wider_k > search->k)
-        radius = wider_radius(static_cast<float>(kth),
-                              static_cast<float>(nth(search->numbers, count, search->wider_k)));
-    const double limit =
-        std::max(nth(search->numbers, count, search->least), greatest_limit(kth, search->margin));
+// Walks the lists of a part up to the end of a wave, or to the one that the query does not take.
+void walk_wave(JointPart* part, PartWalk* walk, uint32 end) {
+    ScanState* s = part->s;
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
+    end = std::min(end, lists);
+    order_lists(part->scan->indexRelation, s->meta, &s->lists, walk->taken, end);
+    for (; walk->taken < end; ++walk->taken) {
+        const uint32 list = s->lists.order[walk->taken];
+        const float score =
+            walk->wave.score(walk->plan, s->lists.terms[list], s->lists.terms[s->lists.order[0]],
+                             static_cast<float>(s->seen.entries));
+        if (score > walk->plan.threshold) {
+            s->seen.score = score;
+            break;
+        }
+        walk_one(part->scan, s, part->walk, list);
+    }
+    walk->stopped = walk->taken < end || end == lists;
+    MemoryContextSwitchTo(before);
+}
+
+void walk_lists_of_all(JointSearch* search) {
+    auto* walks =
+        static_cast<PartWalk*>(palloc(static_cast<Size>(search->part_count) * sizeof(PartWalk)));
+    std::uninitialized_value_construct_n(walks, search->part_count);
+    begin_walks(search, walks);
+    const JointSelection selection{search};
+    for (uint32 end = 1;; end = wave_end(end)) {
+        bool any = false;
+        for (int i = 0; i < search->part_count; ++i)
+            if (!walks[i].stopped) walk_wave(&search->parts[i], &walks[i], end);
+        const auto radius = static_cast<float>(selection.distance_of(search->k));
+        for (int i = 0; i < search->part_count; ++i) {
+            if (walks[i].stopped) continue;
+            const SeenEntries& seen = search->parts[i].s->seen;
+            walks[i].wave = ListWave::after(walks[i].plan, static_cast<float>(seen.entries),
+                                            static_cast<float>(seen.passing), radius);
+            any = true;
+        }
+        if (!any) break;
+    }
+    pfree(walks);
     for (int i = 0; i < search->part_count; ++i) {
         JointPart& part = search->parts[i];
         if (!part.walk) continue;
-        // Rows of the part among the nearest so far. The Merge Append reads one beyond.
-        constexpr Size least = 2;
-        Size near = 0;
-        for (Size c = 0; c < part.walk->selection.count(); ++c)
-            near += part.walk->items[c].distance <= kth;
-        if (!std::isinf(limit)) part.walk->selection.narrow(limit, least);
-        const auto rows = static_cast<uint32>(
-            std::clamp<Size>(near, rows_by_chance(*search, part), std::max<Size>(search->k, 1)));
-        const Effort chosen = choose_effort(part.s->meta, rows, ByQuery::yes);
-        QueryEffort& effort = part.walk->effort;
-        effort.waits_for_radius = false;
-        if (chosen.threshold > 0)
-            effort.limit.threshold =
-                chosen.threshold * static_cast<float>(std::sqrt(part.s->goal.growth));
-        else
-            effort.limit.threshold = part.s->goal.threshold;
-        effort.limit.first_lists = chosen.first_lists;
-        effort.limit.k = rows;
-        // Without k entries so far there is no radius: each part finds its own.
-        effort.limit.has_radius = !std::isinf(radius);
-        effort.limit.radius = static_cast<float>(radius);
         const MemoryContext before = MemoryContextSwitchTo(part.s->context);
-        walk_step(part.scan, part.s, part.walk);
         part.items = part.walk->items;
-        part.count = end_steps(part.s, part.walk);
+        part.count = end_joint_walk(part.scan, part.s, part.walk);
         expect_rows(part.s, part.count);
         MemoryContextSwitchTo(before);
     }
@@ -119,14 +141,14 @@ bool begin(const IndexScanDesc* scans, int count, double k, JointSearch* search)
     for (int i = 0; i < count; ++i) {
         auto* s = static_cast<ScanState*>(scans[i]->opaque);
         if (s->conditions.never) continue;
-        search->parts[search->part_count++] = {scans[i], s, nullptr, nullptr, 0, 0, no_floor};
+        search->parts[search->part_count++] = {scans[i], s, nullptr, nullptr, nullptr, 0, 0};
         if (search->parts[0].s->meta.metric != s->meta.metric) return false;
         if (s->meta.lists == 0) continue;
         if (!is_plain(s) || (first && !has_like_codes(*first, s->meta))) return false;
         first = &s->meta;
     }
     if (!first) return false;
-    choose_limits(search, static_cast<Size>(k), nullptr);
+    choose_limits(search, static_cast<Size>(k));
     // Each scan may have all candidates.
     return search->most * static_cast<Size>(search->part_count) <= most_candidates();
 }
@@ -149,23 +171,22 @@ bool begin_rounds(JointSearch* search) {
 
 // Whether k rows were found, or all that there are.
 bool find_rows(JointSearch* search) {
-    first_step(search);
-    second_step(search);
-    const JointOrder order = join_candidates(*search);
-    const double kth = rank_jointly(search, order);
+    walk_lists_of_all(search);
+    const JointOrder order = join_candidates(search);
+    rank_jointly(search, order);
     pfree(order.items);
     bool all = true;
     for (int i = 0; i < search->part_count; ++i) {
         JointPart& part = search->parts[i];
         if (!part.walk) continue;
         const MemoryContext before = MemoryContextSwitchTo(part.s->context);
-        end_first_part(part.scan, part.s, part.ranked, part.count, part.last);
+        end_first_part(part.scan, part.s, part.by_code, part.ranked, part.count);
         end_joint_round(part.scan, part.s);
         MemoryContextSwitchTo(before);
         all &= part.s->progress.finished;
     }
     // Rows that are not visible, or few entries in the lists: a scan goes on by itself.
-    return !std::isinf(kth) || all;
+    return has_enough(search) || all;
 }
 
 }  // namespace

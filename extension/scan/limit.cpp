@@ -7,6 +7,7 @@
 // query.
 
 #include <algorithm>
+#include <cmath>
 
 #include "extension/index/effort.h"
 #include "extension/index/options.h"
@@ -281,7 +282,10 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     double rows = known ? rows_of_limit(note->limit, note->sorted) : unknown;
     const Size of_group = known && note->part_rows > 0 ? static_cast<Size>(rows) : 0;
     if (of_group > 0) rows = std::min(rows, note->part_rows);
-    const double passing = std::min(rows / passing_share(note), most_for_conditions);
+    // Where few pass, it is chance among how many of the nearest they are.
+    const double share = passing_share(note);
+    const double some_more = share < 1 ? std::sqrt(rows) : 0;
+    const double passing = std::min((rows + some_more) / share, most_for_conditions);
     return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),
             known ? static_cast<Size>(rows) : 0, static_cast<uint32>(std::clamp(rows, 1.0, most)),
             of_group};

@@ -1,8 +1,14 @@
 // Candidates of a scan from the lists: the lists nearest to the query, in groups, and their entries
 // by distance by code.
 //
-// Candidates are ordered by (distance by code, TID), so one such pair, the floor, says where a
-// round resumes in a group. A scan walks a group up to three times:
+// A scan searches for a number of nearest rows. Its first walk takes as many lists as these need
+// (kernels/list_plan.h); they are the first group. Where that does not give the rows that are
+// wanted, because rows are not visible, do not pass a filter, or more of them are fetched, the scan
+// begins again, for more rows, and skips what it has ranked (search_for_more()).
+//
+// Where memory does not hold as many candidates, it goes on behind those that it has, group by
+// group. Candidates are ordered by (distance by code, TID), so one such pair, the floor, says where
+// a round resumes in a group. A scan walks a group up to three times:
 // - The first walk keeps as many candidates as the round wants. Most queries need no more.
 // - The second walk, for a later round, keeps as many candidates as memory holds. Later rounds take
 //   their candidates from these.
@@ -37,25 +43,13 @@ namespace {
 // their group begins, or unknown, where lists have parents.
 void order_group(Relation index, ScanState* s) {
     order_lists(index, s->meta, &s->lists, s->group.begin, s->group.end);
-    if (!s->lists.ranks) return;
-    for (uint32 i = s->group.begin; i < s->group.end; ++i) s->lists.ranks[s->lists.order[i]] = i;
-}
-
-// Orders the first group, with ranks if the scan widens.
-void begin_ranks(Relation index, ScanState* s) {
-    if (widens(s) && !s->lists.ranks) {
-        // Cached vectors must stay last in the scratch memory.
-        clear_vector_cache(s->cache);
-        s->lists.ranks = scratch_array<uint32>(s->scratch, s->meta.lists);
-    }
-    order_group(index, s);
-    s->lists.ranked = true;
 }
 
 void rank_lists(Relation index, ScanState* s) {
     if (s->lists.ranked) return;
     read_tables(index, s);
-    begin_ranks(index, s);
+    order_group(index, s);
+    s->lists.ranked = true;
 }
 
 void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
@@ -130,112 +124,53 @@ void hold_candidates(IndexScanDesc scan, ScanState* s) {
 // A part of the group's candidates, nearest first.
 using Part = CandidateQueue::Part;
 
-// Adds lists to the group up to the `end` nearest, and walks them.
-void extend_group(IndexScanDesc scan, ScanState* s, GatherState* gather, uint32 end) {
-    const uint32 begin = s->group.begin;
-    s->group.begin = s->group.end;
-    s->group.end = end;
-    order_group(scan->indexRelation, s);
-    walk_group(scan, s, gather, nullptr);
-    s->group.begin = begin;
+// A selection without candidates that are too far to be ranked, whatever the lists to come have:
+// the fewer are kept, the faster are the lists scanned. Now and then, as it takes time.
+void narrow_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* selection) {
+    if (!s->goal.effort.by_error || selection->count() < 2 * walk->narrowed_at) return;
+    const double shift = code_shift(s);
+    const double kth = selection->distance_of(walk->walk.plan().k) + shift;
+    selection->narrow(greatest_reach(kth, s->goal.effort) - shift, walk->least);
+    walk->narrowed_at = std::max(walk->narrowed_at, selection->count());
 }
 
-// Whether a query without conditions would have taken the last list of the group, too, for as many
-// rows as there are up to the k-th that passes, at this distance (kernels/list_effort.h). Where
-// most rows pass, that tells better than the counts whether a query is far from all rows.
-bool would_take_last(IndexScanDesc scan, const ScanState* s, Size k, double distance) {
-    constexpr double most_pass = 0.2;
-    const double share = s->widening.passing / std::max(s->widening.entries, 1.0);
-    const double of_filter =
-        s->goal.filtered > 0 ? static_cast<double>(s->goal.filtered) / s->goal.limit : 1;
-    if (share * of_filter < most_pass || s->group.end == 0) return false;
-    const double nearest = std::ceil(static_cast<double>(k) / share);
-    const Effort effort = choose_effort(s->meta, static_cast<uint32>(nearest), ByQuery::yes);
-    if (!(effort.threshold > 0)) return false;
-    const double growth = list_growth(scan->indexRelation, s->meta);
-    const auto term_of = [s](uint32 place) { return s->lists.terms[s->lists.order[place]]; };
-    return list_score(term_of(s->group.end - 1), term_of(0), static_cast<float>(distance),
-                      static_cast<float>(s->widening.entries)) <=
-           effort.threshold * std::sqrt(growth);
-}
-
-// Walks the first group, and adds lists to it until the scan needs no more for the candidates that
-// it wants (widening.h).
-void walk_and_widen(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
-    s->widening.samples_entries = true;
-    walk_group(scan, s, gather, nullptr);
-    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
-    const Size k = std::min(Size{s->goal.limit}, wanted);
-    // If as few entries pass everywhere as here, the k nearest that pass are among this many.
-    const double share = std::max(s->widening.passing, 0.5) / std::max(s->widening.entries, 1.0);
-    const double nearest = static_cast<double>(k) / share;
-    const double half = std::max(lists_for(s->meta, nearest), expected_lists(s->meta, nearest)) / 2;
-    const uint32 start = settings.target_recall >= 1
-                             ? lists
-                             : static_cast<uint32>(std::min<double>(lists, std::ceil(half)));
-    if (start > s->group.end) extend_group(scan, s, gather, start);
-    while (s->group.end < lists) {
-        forget_beyond(&s->widening, gather->selection->bound());
-        const double distance = gather->selection->distance_of(k);
-        if (!std::isinf(distance) &&
-            covers(s->widening, s->group.end, distance, 1 - settings.target_recall) &&
-            !would_take_last(scan, s, k, distance))
-            break;
-        extend_group(scan, s, gather, std::min(lists, 2 * s->group.end));
-    }
-    s->widening.samples_entries = false;
-    s->report.probes = std::max(s->report.probes, s->group.end);
-}
-
-// Drops candidates that are too far to be ranked, whatever the lists to come have: the fewer are
-// kept, the faster are the lists scanned. Now and then, as it takes time.
-void narrow_selection(const ScanState* s, QueryEffort* effort, CandidateSelection* selection) {
-    if (!(s->goal.margin > 0) || selection->count() < 2 * effort->narrowed_at) return;
-    // The radius may be that of a later candidate.
-    if (effort->limit.wider_k > 0 && !effort->limit.has_radius) return;
-    const double kth = selection->distance_of(effort->limit.k);
-    selection->narrow(greatest_limit(kth, s->goal.margin), effort->least);
-    effort->narrowed_at = std::max(effort->narrowed_at, selection->count());
-}
-
-// Whether the query takes the next list, too (kernels/list_effort.h).
+// Whether the query takes the next list, too (kernels/list_plan.h).
 bool takes_list(void* state, uint32 place) {
     const auto* gather = static_cast<GatherState*>(state);
-    const ScanState* s = gather->scan;
-    QueryEffort* effort = gather->effort;
-    const uint32 list = s->lists.order[effort->first_place + place];
-    narrow_selection(s, effort, gather->selection);
-    // The curve was measured with as many, also where other partitions tell the radius.
-    if (s->widening.entries < effort->limit.first_entries) return true;
-    if (effort->waits_for_radius) return false;
-    const uint32 walked = effort->first_place + place;
-    return effort->limit.takes(s->lists.terms[list], walked, s->widening.entries,
-                               *gather->selection);
+    ScanState* s = gather->scan;
+    QueryWalk* walk = gather->walk;
+    const float term = s->lists.terms[s->lists.order[walk->first_place + place]];
+    // walk_while_taken() has asked for the first one.
+    if (walk->walk.taken() > walk->first_place + place) return true;
+    narrow_selection(s, walk, gather->selection);
+    if (walk->walk.takes(term, s->seen.entries, s->seen.passing, *gather->selection)) return true;
+    s->seen.score = walk->walk.score(term, s->seen.entries);
+    return false;
 }
 
-// Walks lists from the `walked`-th on, as many as the query takes. Those up to the end of the group
-// are in order.
-void walk_while_taken(IndexScanDesc scan, ScanState* s, GatherState* gather, uint32* walked) {
+// Walks as many lists as the query takes: these become the first group.
+uint32 walk_while_taken(IndexScanDesc scan, ScanState* s, GatherState* gather) {
     const uint32 lists = bounded_probes(s->meta.lists, s->meta);
+    uint32 walked = 0;
     while (true) {
-        if (*walked == s->group.end) {
-            if (*walked >= lists) break;
-            s->group.begin = *walked;
+        if (walked == s->group.end) {
+            if (walked >= lists) break;
+            s->group.begin = walked;
             s->group.end = std::min(lists, 2 * s->group.end);
             order_group(scan->indexRelation, s);
         }
-        const uint32* order = s->lists.order + *walked;
-        const uint32 count = s->group.end - *walked;
-        // `first_place` is that of the first of these lists, which were not asked for yet.
-        gather->effort->first_place = *walked;
-        if (*walked > 0 && !takes_list(gather, 0)) break;
+        const uint32* order = s->lists.order + walked;
+        const uint32 count = s->group.end - walked;
+        gather->walk->first_place = walked;
+        if (!takes_list(gather, 0)) break;
         const uint32 taken =
             walk_lists(scan->indexRelation, s->meta, order, count,
                        {gather_page, gather, nullptr, nullptr, &gather->coming, takes_list});
         check_snapshot(scan->indexRelation, s->meta, order, taken, scan->xs_snapshot);
-        *walked += taken;
+        walked += taken;
         if (taken < count) break;
     }
+    return walked;
 }
 
 // The lists that were walked become the first group.
@@ -245,71 +180,39 @@ void end_first_group(ScanState* s, uint32 walked) {
     s->report.probes = walked;
 }
 
-// Walks as many lists as the query takes: these become the first group.
-// At least `least` of the candidates are ranked.
-void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted, Size least) {
-    const auto k =
-        static_cast<uint32>(std::min(Size{s->goal.limit} + s->asked.passed_over, wanted));
-    least = std::max<Size>(least, k);
-    QueryEffort effort{{s->goal.threshold, k, entries_for_radius(s, k), s->goal.first_lists,
-                        static_cast<uint32>(std::min<Size>(s->goal.wider_k, wanted))},
-                       0,
-                       least,
-                       least};
-    effort.limit.nearest = s->lists.terms[s->lists.order[0]];
-    const double radius = radius_of_group(s);
-    if (radius > 0) {
-        effort.limit.has_radius = true;
-        effort.limit.radius = static_cast<float>(radius);
-    }
-    gather->effort = &effort;
-    uint32 walked = 0;
-    s->widening.entries = 0;
-    walk_while_taken(scan, s, gather, &walked);
-    gather->effort = nullptr;
-    end_first_group(s, walked);
+void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
+    const ListPlan plan = list_plan(
+        s->goal.effort, std::clamp<Size>(Size{s->goal.limit} + s->asked.passed_over, 1, wanted),
+        code_shift(s));
+    // Candidates that a later walk finds again are kept for it.
+    const Size least = plan.k + s->served.count;
+    QueryWalk walk{ListWalk(plan), 0, least, least};
+    gather->walk = &walk;
+    s->seen = {};
+    end_first_group(s, walk_while_taken(scan, s, gather));
+    gather->walk = nullptr;
 }
 
-Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
-    const Size least = wanted;
-    if (s->goal.margin > 0 && s->report.rounds == 0)
-        wanted =
-            std::min(most_ranked_of(least, s->refined.used, s->goal.wider_k), most_candidates());
+// The candidates of the first walk, nearest by code first. *complete: there are no others.
+Part first_part(IndexScanDesc scan, ScanState* s, Size wanted, bool* complete) {
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
-    if (s->group.begin == 0 && widens(s))
-        walk_and_widen(scan, s, &gather, wanted);
-    else if (s->group.begin == 0 && s->goal.threshold > 0)
-        walk_by_query(scan, s, &gather, wanted, least);
+    if (s->group.begin == 0 && s->goal.effort.threshold > 0)
+        walk_by_query(scan, s, &gather, wanted);
     else
         walk_group(scan, s, &gather, nullptr);
     const CandidateSelection::Result result = selection.finish();
     s->group.floor = result.floor;
     s->walk.stage = GroupStage::walked;
-    const Size count = wanted > least ? worth_ranking(s, room, result.count, least) : result.count;
-    if (count < result.count)
-        s->group.floor = room[count - 1];
-    else if (result.complete)
-        end_walk(s);
-    return {room, count};
-}
-
-// Widens a group whose candidates are more than memory holds, before any of them are kept.
-void widen_first(IndexScanDesc scan, ScanState* s) {
-    const Size most = most_candidates();
-    CandidateSelection selection(reserve_candidates(s, most), most, s->group.floor, begin_walk(s));
-    GatherState gather{scan->indexRelation, s, &selection};
-    walk_and_widen(scan, s, &gather, most);
+    *complete = result.complete;
+    if (result.complete) end_walk(s);
+    return {room, result.count};
 }
 
 // The next candidates of the group, from the source of its stage; empty at the end of the group.
 Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
-    if (s->walk.stage == GroupStage::first) {
-        if (wanted <= most_candidates()) return first_part(scan, s, wanted);
-        if (s->group.begin == 0 && widens(s)) widen_first(scan, s);
-        order_candidates(scan, s);
-    }
+    if (s->walk.stage == GroupStage::first) order_candidates(scan, s);
     if (s->walk.stage == GroupStage::walked) hold_candidates(scan, s);
     if (s->walk.stage == GroupStage::held) {
         const Part part = s->walk.held.take(wanted);
@@ -332,14 +235,20 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
 }
 
 // Ranks as many of the first walk's candidates as it takes; the next round resumes after them.
-void rank_first_part(IndexScanDesc scan, ScanState* s, const Part& part) {
+void rank_first_part(IndexScanDesc scan, ScanState* s, const Part& part, bool complete) {
     auto* by_code = static_cast<Candidate*>(palloc(Max(part.count, Size{1}) * sizeof(Candidate)));
     std::copy_n(part.items, part.count, by_code);
-    const Size ranked = rank_until_sure(scan, s, part.items, part.count);
+    Size ranked = worth_ranking(s, part.items, part.count);
+    if (s->refined.used && refine_candidates(scan, s, part.items, ranked))
+        s->round.unsure = ranked == part.count && !complete && s->goal.effort.by_error;
+    else
+        ranked = rank_until_sure(scan, s, part.items, part.count, complete);
     if (ranked < part.count) {
-        s->group.floor = by_code[ranked - 1];
+        s->group.floor = ranked > 0 ? by_code[ranked - 1] : no_floor;
         s->walk.stage = GroupStage::walked;
     }
+    // A later search skips them.
+    remember(s, sorted_ids(by_code, ranked), ranked);
     pfree(by_code);
 }
 
@@ -410,104 +319,52 @@ void end_group(Relation index, ScanState* s) {
     return_to_group(s);
 }
 
-// Whether the scan may give its first group more lists, for a filter, and walk it again. Later
-// groups follow by themselves, and candidates beyond memory are not remembered.
-bool may_begin_again(const ScanState* s) {
-    return s->goal.filtered > 0 && s->ended.count == 0 && s->group.begin == 0 && !s->bound.given &&
-           !s->goal.probes_given && s->walk.stage != GroupStage::ordered;
-}
-
-// Begins a scan with a filter as aim_by_filter() would go on, if the share that passes is as
-// planned: so most scans walk their lists once.
-void aim_by_plan(ScanState* s) {
-    // Plans err. The first round shows how much, and others go further.
-    constexpr double trusted = 1.0 / 16;
-    const double share = std::max(static_cast<double>(s->goal.filtered) / s->goal.planned, trusted);
-    if (share >= nearly_all || s->conditions.count > 0 || s->bound.given || s->goal.probes_given ||
-        !has_curve(s->meta))
-        return;
-    const double nearest = s->goal.filtered / share;
-    s->goal.aims = true;
-    s->goal.threshold = s->goal.margin = 0;
-    s->goal.limit = static_cast<uint32>(std::ceil(nearest));
-    s->goal.least_rows = static_cast<Size>(ranked_for_filter(s->meta, s->goal.filtered, share));
-    // As many pass by chance, nearly always.
-    constexpr double margin = 1.5;
-    const auto candidates =
-        static_cast<Size>(margin * static_cast<double>(s->goal.least_rows) / share);
-    s->goal.candidates = std::max(s->goal.candidates, std::min(candidates, most_candidates()));
-    const auto lists = static_cast<uint32>(lists_for_filter(s->meta, nearest));
-    s->group.end = std::max(s->group.end, bounded_probes(lists, s->meta));
-}
-
 }  // namespace
 
-namespace {
+// --- for scans that are searched together
 
-// Adds the lists up to this term to those that are in order.
-void order_within(ScanState* s, float term) {
-    const float* terms = s->lists.terms;
-    uint32* begin = s->lists.order + s->group.end;
-    uint32* end = std::partition(begin, s->lists.order + s->lists.compared,
-                                 [terms, term](uint32 list) { return terms[list] <= term; });
-    std::sort(begin, end, [terms](uint32 a, uint32 b) {
-        return terms[a] < terms[b] || (terms[a] == terms[b] && a < b);
-    });
-    s->group.end = std::min(static_cast<uint32>(end - s->lists.order),
-                            std::max(bounded_probes(s->meta.lists, s->meta), s->group.end));
-}
-
-}  // namespace
-
-SteppedWalk* begin_steps(IndexScanDesc scan, ScanState* s, Size wanted) {
-    // Few are in order at first: most partitions take few.
-    constexpr uint32 first_lists = 4;
-    s->group.begin = 0;
-    s->group.end = std::min(first_lists, bounded_probes(s->meta.lists, s->meta));
-    begin_ranks(scan->indexRelation, s);
+JointWalk* begin_joint_walk(IndexScanDesc scan, ScanState* s, Size wanted) {
     decide_to_refine(s);
-    s->widening.entries = 0;
+    s->seen = {};
+    s->lists.ranked = true;
     Candidate* room = reserve_candidates(s, wanted);
-    auto* walk = static_cast<SteppedWalk*>(palloc(sizeof(SteppedWalk)));
-    new (walk) SteppedWalk{CandidateSelection(room, wanted, no_floor, begin_walk(s)),
-                           {scan->indexRelation, s, nullptr},
-                           {},
-                           room,
-                           0};
+    auto* walk = static_cast<JointWalk*>(palloc(sizeof(JointWalk)));
+    new (walk) JointWalk{CandidateSelection(room, wanted, no_floor, begin_walk(s)),
+                         {scan->indexRelation, s, nullptr},
+                         room,
+                         0};
     walk->gather.selection = &walk->selection;
-    walk->gather.effort = &walk->effort;
-    walk->effort.limit.nearest = s->lists.terms[s->lists.order[0]];
-    // The caller narrows the selection.
-    walk->effort.narrowed_at = wanted;
     return walk;
 }
 
-void walk_step(IndexScanDesc scan, ScanState* s, SteppedWalk* walk) {
-    // With a radius, the query takes no list whose term is greater, as the score rises with the
-    // entries: only lists up to there are put into their order.
-    const ListLimit& limit = walk->effort.limit;
-    if (!walk->effort.waits_for_radius && limit.has_radius && limit.first_lists == 0 &&
-        s->meta.parents == 0)
-        order_within(s, greatest_distance(limit.threshold, limit.nearest, limit.radius,
-                                          static_cast<float>(s->widening.entries)));
-    walk_while_taken(scan, s, &walk->gather, &walk->walked);
+void walk_one(IndexScanDesc scan, ScanState* s, JointWalk* walk, uint32 list) {
+    walk_lists(scan->indexRelation, s->meta, &list, 1, {gather_page, &walk->gather});
+    check_snapshot(scan->indexRelation, s->meta, &list, 1, scan->xs_snapshot);
+    ++walk->walked;
 }
 
-Size end_steps(ScanState* s, SteppedWalk* walk) {
-    end_first_group(s, walk->walked);
+Size end_joint_walk(IndexScanDesc scan, ScanState* s, JointWalk* walk) {
+    s->group.begin = 0;
+    // At least one, as a group has.
+    s->group.end = std::max(walk->walked, 1u);
+    order_group(scan->indexRelation, s);
+    end_first_group(s, s->group.end);
     const CandidateSelection::Result result = walk->selection.finish();
     s->group.floor = result.floor;
     s->walk.stage = GroupStage::walked;
-    if (result.complete) end_walk(s);
+    if (result.complete && walk->walked > 0) end_walk(s);
+    // Its list was not walked.
+    if (walk->walked == 0) s->walk.stage = GroupStage::first;
     return result.count;
 }
 
-void end_first_part(IndexScanDesc scan, ScanState* s, Size ranked, Size count,
-                    const Candidate& last) {
+void end_first_part(IndexScanDesc scan, ScanState* s, const Candidate* by_code, Size ranked,
+                    Size count) {
     if (ranked < count) {
-        s->group.floor = ranked > 0 ? last : no_floor;
+        s->group.floor = ranked > 0 ? by_code[ranked - 1] : no_floor;
         s->walk.stage = GroupStage::walked;
     }
+    remember(s, sorted_ids(by_code, ranked), ranked);
     if (s->walk.stage == GroupStage::ended) end_group(scan->indexRelation, s);
 }
 
@@ -540,17 +397,8 @@ void end_group_at_limit(Relation index, ScanState* s) {
 void begin_lists_again(ScanState* s) {
     begin_group(s, {0, s->group.end, no_floor, 0}, GroupStage::first);
     s->served.repeated = s->served.count;
-    reset_widening(&s->widening);
     s->service = {};
     s->service.done = true;
-}
-
-bool widens(const ScanState* s) {
-    return (s->conditions.count > 0 || s->goal.aims) && !s->goal.probes_given;
-}
-
-uint32 entries_for_radius(const ScanState* s, uint32 k) {
-    return static_cast<uint32>(s->goal.growth * first_entries(k, s->meta.rows_at_build));
 }
 
 uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
@@ -558,72 +406,69 @@ uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
     return settings.max_probes > 0 ? std::min<uint32>(probes, settings.max_probes) : probes;
 }
 
-void aim_by_filter(Relation index, ScanState* s) {
-    const RowFilter& filter = row_filter(s->reader);
-    const double share = (filter.passed + 0.5) / (filter.seen + 1);
-    // The first round has ranked as many as a search without a filter: what is missing are rows
-    // that are not visible.
-    if (share >= nearly_all && s->round.added >= s->goal.filtered) {
-        s->goal.least_rows = s->goal.filtered;
+void aim_at(ScanState* s, uint32 rows) {
+    RoundGoal& goal = s->goal;
+    goal.limit = rows;
+    goal.effort = choose_effort(s->meta, rows, checks_conditions(s));
+    const Size least = Size{goal.effort.candidates} + s->asked.passed_over;
+    // Candidates that were ranked before are found again, and all have to fit into memory. Where
+    // the given number does not, they are sorted, list by list; and a bound on the distance ends a
+    // scan in its own way: no query decides on its lists there.
+    const Size room = most_candidates() - std::min(most_candidates(), s->served.count);
+    const bool fits = goal.effort.by_error ? 2 * room > most_candidates() : least <= room;
+    if (s->bound.given || !fits) goal.effort.threshold = 0;
+    scale_thresholds(&goal.effort, goal.growth);
+    goal.candidates = kept_candidates(goal.effort) + s->asked.passed_over;
+    if (goal.effort.threshold > 0)
+        goal.candidates = std::min(goal.candidates, room);
+    else
+        goal.candidates = std::clamp(goal.candidates, least, std::max(least, most_candidates()));
+    double lists = goal.effort.probes;
+    if (!(goal.effort.threshold > 0) && !goal.probes_given)
+        lists = std::max<double>(lists, lists_for_all(s->meta, rows, checks_conditions(s)));
+    s->group = {0, bounded_probes(static_cast<uint32>(lists), s->meta), no_floor, 0};
+    s->walk.stage = GroupStage::first;
+    s->report.probes = std::max(s->report.probes, s->group.end);
+}
+
+void expect_recall(ScanState* s) {
+    ScanReport& report = s->report;
+    report.score = report.expected_recall = 0;
+    if (s->meta.lists == 0) {
+        report.expected_recall = 1;  // all rows were visited
         return;
     }
-    s->goal.least_rows = static_cast<Size>(ranked_for_filter(s->meta, s->goal.filtered, share));
+    // A bound ends a search by distances, however many rows it wants.
+    if (s->bound.given) return;
+    const auto growth = static_cast<float>(s->goal.growth);
+    Effort effort = s->goal.effort;
+    effort.probes = report.probes;
+    if (report.by_service && effort.threshold > 0)
+        effort.threshold /= growth;
+    else
+        effort.threshold = report.score = report.by_service ? 0 : s->seen.score / growth;
+    ExpectedRecall expected;
+    if (expected_recall(s->meta, s->goal.limit, effort, &expected))
+        report.expected_recall = static_cast<float>(expected.recall);
+}
+
+bool search_for_more(Relation index, ScanState* s, double rows) {
     // A share of few rows is an estimate: a step goes no further than this.
+    constexpr double least_step = 2;
     constexpr double longest_step = 8;
-    // The rows that pass are among this many nearest rows of those that pass the conditions. The
-    // goal grows even where it asks for no more lists, so that the next step goes further.
-    constexpr double most_rows = 1 << 25;
-    const double ranked = std::max(static_cast<double>(s->progress.ranked), 64.0);
-    const double reach = longest_step * std::max<double>(s->goal.limit, ranked);
-    const double nearest = std::min({s->goal.filtered / share, reach, most_rows});
-    const Widening& walked = s->widening;
-    const double passing =
-        s->conditions.count > 0 ? std::max(walked.passing, 0.5) / std::max(walked.entries, 1.0) : 1;
-    const uint32 lists =
-        bounded_probes(static_cast<uint32>(lists_for_filter(s->meta, nearest / passing)), s->meta);
-    const bool enough = s->round.added >= s->goal.least_rows;
-    // The share is an estimate, and so is the number of lists: a few more are not worth a walk.
-    // Without a curve, it says nothing.
-    constexpr double step = 1.25;
-    const bool more_lists =
-        lists > (s->goal.aims ? step : 1) * s->group.end && (!enough || has_curve(s->meta));
-    const bool again = may_begin_again(s) && (more_lists || (!s->goal.aims && !enough));
-    if (enough && !again) return;
-    const double missing = enough ? 0 : static_cast<double>(s->goal.least_rows - s->round.added);
-    s->goal.candidates =
-        static_cast<Size>(std::ceil(std::clamp(missing / share, 64.0, longest_step * ranked)));
-    if (may_begin_again(s)) s->goal.limit = static_cast<uint32>(std::ceil(nearest));
-    if (!again) return;
-    // Enough rows, but of too few lists: the next round is needed even so.
-    if (enough) s->goal.least_rows = s->round.added + 1;
-    s->goal.aims = true;
-    s->group.end = std::max(lists, s->group.end);
-    s->group.floor = no_floor;
-    s->walk.stage = GroupStage::first;
-    reset_widening(&s->widening);
+    constexpr double most = 1 << 25;
+    if (!(s->goal.effort.threshold > 0) || s->walk.stage == GroupStage::ordered ||
+        s->group.begin >= s->group.end)
+        return false;
+    const double next = std::clamp(rows, least_step * s->goal.limit, longest_step * s->goal.limit);
+    const auto limit = static_cast<uint32>(std::min(next, most));
+    aim_at(s, limit);
+    s->ended.count = s->ended.current = 0;
     s->served.repeated = s->served.count;
     s->service.resumes = false;
     // After an answer of the service the lists have no order yet: the next walk ranks them.
-    if (s->lists.ranked) begin_ranks(index, s);
-}
-
-void aim_by_codes(ScanState* s) {
-    constexpr int64 most_ranked = 1 << 14;
-    if (s->codes.too_few) s->goal.least_rows = s->codes.least_rows;
-    const bool more = s->service.resumes || s->service.left_more ||
-                      s->walk.stage == GroupStage::walked || s->walk.stage == GroupStage::held;
-    if (!more || settings.candidates > 0 || s->bound.given || s->progress.ranked >= most_ranked)
-        return;
-    // The curve has fewer than this many, mostly. Once it does not hold, the scan goes on until
-    // there are next to none.
-    constexpr double suspicious = 1.0 / 4;
-    constexpr double next_to_none = 1.0 / 16;
-    if (late_share(&s->codes, s->goal.limit) <= (s->codes.too_few ? next_to_none : suspicious))
-        return;
-    if (!s->codes.too_few) s->codes.least_rows = s->goal.least_rows;
-    s->codes.too_few = true;
-    s->goal.candidates = 3 * static_cast<Size>(s->progress.ranked);
-    s->goal.least_rows = std::max(s->codes.least_rows, s->round.added + 1);
+    if (s->lists.ranked) order_group(index, s);
+    return true;
 }
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {
@@ -631,40 +476,40 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     // The service may have ranked rows of this round. Cached vectors must stay last in the scratch
     // memory, which grows below.
     clear_vector_cache(s->cache);
-    if (s->goal.filtered > 0 && s->report.rounds == 0 && !s->report.by_service && !s->goal.aims)
-        aim_by_plan(s);
     rank_lists(index, s);
     decide_to_refine(s);
-    // A group that has ended, and that aim_by_filter() did not begin again.
-    if (s->walk.stage == GroupStage::ended) {
-        end_group(index, s);
-        if (s->group.begin >= s->group.end) return;
-    }
-    s->report.probes = std::max(s->report.probes, s->group.end);
     Size left = s->goal.candidates + s->served.repeated;
     s->served.repeated = 0;
     s->service.left_more = false;
     // Only a CandidateOrder may hold more than one part: its parts are bounded by memory.
-    do {
-        const bool walks_first = s->walk.stage == GroupStage::first && left <= most_candidates();
+    if (s->walk.stage == GroupStage::first && left <= most_candidates()) {
+        bool complete;
+        Part part = first_part(scan, s, left, &complete);
+        if (s->bound.given) cut_part(s, &part);
+        rank_first_part(scan, s, part, complete);
+        left = 0;
+    }
+    while (left > 0) {
         Part part = next_part(scan, s, left);
         if (s->bound.given) cut_part(s, &part);
+        if (part.count == 0) break;
         left -= std::min(left, part.count);
-        const Size taken = part.count;
-        uint64* ids = may_begin_again(s) ? sorted_ids(part.items, taken) : nullptr;
-        if (s->refined.used && refine_candidates(scan, s, part.items, part.count)) continue;
-        if (walks_first && may_rank_fewer(s))
-            rank_first_part(scan, s, part);
-        else
+        const bool ordered = s->walk.stage == GroupStage::ordered;
+        uint64* ids = ordered ? nullptr : sorted_ids(part.items, part.count);
+        if (!s->refined.used || !refine_candidates(scan, s, part.items, part.count))
             rank_candidates(scan, s, part.items, part.count);
-        if (ids) remember(s, ids, taken);
-    } while (left > 0 && s->walk.stage == GroupStage::ordered);
+        s->round.unsure = false;
+        if (!ordered) {
+            remember(s, ids, part.count);
+            break;
+        }
+        // What is too much to remember must not be found again: no search begins anew after it.
+        s->goal.effort.threshold = 0;
+    }
     // Rows just ranked may have lowered the limit below the rest of this group.
     if (s->walk.stage == GroupStage::walked && s->group.floor.distance > code_limit(s->bound))
         s->walk.stage = GroupStage::ended;
-    // A filter may ask for more lists in the first group, which ends in the next round otherwise.
-    const bool waits = may_begin_again(s) && s->group.end < bounded_probes(s->meta.lists, s->meta);
-    if (s->walk.stage == GroupStage::ended && !waits) end_group(index, s);
+    if (s->walk.stage == GroupStage::ended) end_group(index, s);
 }
 
 }  // namespace pgwarp

@@ -1,17 +1,9 @@
 // Scans of the partitions of a table, under one Merge Append.
 //
 // Each partition would search for all k rows of LIMIT, and the Merge Append take a few of each. So
-// the scan that is asked for a row first begins all of them, before any row is returned. Plain
-// searches are one search then: of lists (joint_search.cpp), or by the service (joint_answers.cpp).
-//
-// Where that is not possible, each searches for as many rows as fall to its partition by chance,
-// and a few more (rows_of_part()). It ranks no candidates that cannot be among the k nearest rows
-// found by those before it.
-//
-// Then all rows found are compared. Where more of the k nearest lie in one partition than its scan
-// was to find, that scan begins anew, for more rows, up to k. So a partition that has all k rows is
-// searched as a table of its own would be. The order of rows is right, because none has been
-// returned yet.
+// the scan that is asked for a row first begins all of them, before any row is returned. They are
+// one search then: of lists (joint_search.cpp), or by the service (joint_answers.cpp). Where that
+// is not possible, each partition is searched as a table of its own would be.
 //
 // The service is asked for the first rounds of all of them at once: its answers take the time of a
 // few instead of one after the other. Each answer is verified when its scan takes it, as any is. An
@@ -43,14 +35,10 @@ struct Member {
     double share;  // of all rows
     double rows;   // for which its effort is
     double most;   // rows that it may have among the nearest without another search
-    double limit;  // it ranked no rows that are surely farther
-    double term;   // of its nearest list
-    int searches;
 };
 
-// The distance of the nearest row of this rank, of those that members have found, without one of
-// them.
-double distance_of(const Member* members, int count, int without, double rank) {
+// The distance of the nearest row of this rank, of those that members have found.
+double distance_of(const Member* members, int count, double rank) {
     const auto k = static_cast<Size>(rank);
     Size all = 0;
     for (int i = 0; i < count; ++i) all += std::min(state_of(members[i].scan)->round.count, k);
@@ -58,7 +46,6 @@ double distance_of(const Member* members, int count, int without, double rank) {
     Size found = 0;
     for (int i = 0; i < count; ++i) {
         const RoundRows& round = state_of(members[i].scan)->round;
-        if (i == without) continue;
         for (Size row = 0; row < std::min(round.count, k); ++row)
             distances[found++] = round.rows[row].distance;
     }
@@ -73,20 +60,7 @@ double distance_of(const Member* members, int count, int without, double rank) {
 
 void prepare(Member* member) {
     set_part_rows(member->scan, member->rows);
-    member->term = prepare_round(member->scan);
-}
-
-void search(Member* member, GroupBound* bound) {
-    ScanState* s = state_of(member->scan);
-    member->limit = bound->kth;
-    s->group_bound = bound;
-    first_round(member->scan);
-    s->group_bound = nullptr;
-    if (s->meta.lists == 0) return;
-    bound->errors.add(s->round.errors);
-    if (bound->like) return;
-    bound->like = static_cast<MetaPage*>(palloc(sizeof(MetaPage)));
-    *bound->like = s->meta;
+    prepare_round(member->scan);
 }
 
 // How many rows of the member are at most this far.
@@ -97,45 +71,18 @@ double rows_within(const Member& member, double distance) {
     return static_cast<double>(count);
 }
 
-// Whether the member has all its rows among the k nearest: another round, which the next row would
-// take, may have nearer ones.
-bool is_used_up(const Member& member, double kth, double k) {
-    return member.rows < k &&
-           rows_within(member, kth) == static_cast<double>(state_of(member.scan)->round.count);
-}
-
-// Whether the member may have more of the k nearest rows than it has found.
-bool may_have_more(const Member& member, double kth, double k) {
-    const ScanState* s = state_of(member.scan);
-    const bool ended =
-        s->progress.finished && settings.iterative_scan != static_cast<int>(IterativeScan::off);
-    if (s->conditions.never || s->round.spilled || ended) return false;
-    return member.limit < kth || (member.most < k && rows_within(member, kth) > member.most) ||
-           is_used_up(member, kth, k);
-}
-
 // Searches with an effort of their own: of all rows, or up to a given distance.
 bool joins(IndexScanDesc scan) {
     return settings.target_recall < 1 && !wanted_bound(scan, Metric::l2).given;
 }
 
-// Asks the service for the first rounds of all members, unless it was asked. True: it has answered
-// all of them, so that it is known whose candidates are near; these go first then.
-bool ask_for(Member* members, int count, bool asked) {
-    if (!asked) {
-        auto* scans =
-            static_cast<IndexScanDesc*>(palloc(static_cast<Size>(count) * sizeof(IndexScanDesc)));
-        for (int i = 0; i < count; ++i) scans[i] = members[i].scan;
-        ask_members(scans, count);
-        pfree(scans);
-    }
-    bool all = true;
-    for (int i = 0; i < count; ++i) {
-        const double nearest = nearest_of_answer(state_of(members[i].scan));
-        members[i].term = std::min(members[i].term, nearest);
-        all &= nearest < far;
-    }
-    return all;
+// Asks the service for the first rounds of all members.
+void ask_for(Member* members, int count) {
+    auto* scans =
+        static_cast<IndexScanDesc*>(palloc(static_cast<Size>(count) * sizeof(IndexScanDesc)));
+    for (int i = 0; i < count; ++i) scans[i] = members[i].scan;
+    ask_members(scans, count);
+    pfree(scans);
 }
 
 // Whether distances of all members have one order: branches of UNION ALL may have different
@@ -149,9 +96,7 @@ bool are_comparable(const Member* members, int count) {
     });
 }
 
-// Scans that refine candidates read the rows of few, and go on when more are fetched: what they
-// have read says little of what they will return. Each finds all rows then, as one of a table
-// would.
+// Each finds all rows, as one of a table would.
 void search_apart(Member* members, int count) {
     for (int i = 0; i < count; ++i) {
         members[i].rows = 0;
@@ -160,13 +105,13 @@ void search_apart(Member* members, int count) {
         prepare(&members[i]);
     }
     const char* reason;
-    if (service_usable(members[0].scan->indexRelation, &reason)) ask_for(members, count, false);
+    if (service_usable(members[0].scan->indexRelation, &reason)) ask_for(members, count);
 }
 
 // Whether rows that the scan returns may be dropped by a filter that it does not check: how many it
 // has to return is a guess of the plan then, and those near enough for LIMIT are not enough.
 bool may_drop_rows(const ScanState* s) {
-    return s->goal.filtered == 0 && s->goal.planned > s->goal.least_rows;
+    return !row_filter(s->reader).passes && s->goal.limit > s->goal.least_rows;
 }
 
 JointResult search_lists(const Member* members, int count, double k, bool beyond) {
@@ -178,9 +123,11 @@ JointResult search_lists(const Member* members, int count, double k, bool beyond
     return result;
 }
 
+// `asked`: the service was asked for their first rounds.
 JointResult search_by_service(const Member* members, int count, double k, bool beyond,
                               bool* asked) {
     const char* reason;
+    *asked = false;
     if (!service_usable(members[0].scan->indexRelation, &reason)) return JointResult::impossible;
     auto* scans = static_cast<JointScan*>(palloc(static_cast<Size>(count) * sizeof(JointScan)));
     for (int i = 0; i < count; ++i) scans[i] = {members[i].scan, members[i].rows, members[i].most};
@@ -189,77 +136,22 @@ JointResult search_by_service(const Member* members, int count, double k, bool b
     return result;
 }
 
-// False: they have to be searched one by one. *asked: the service was asked for their first rounds.
-bool search_as_one(Member* members, int count, double k, bool beyond, bool* asked) {
-    *asked = false;
-    JointResult result = search_by_service(members, count, k, beyond, asked);
-    if (result == JointResult::impossible && !*asked)
+// False: they have to be searched one by one.
+bool search_as_one(Member* members, int count, double k, bool beyond) {
+    bool asked;
+    JointResult result = search_by_service(members, count, k, beyond, &asked);
+    if (result == JointResult::impossible && !asked)
         result = search_lists(members, count, k, beyond);
-    // Answers were for a share of the candidates, if they were to be ranked in one order.
-    const bool anew =
-        result == JointResult::too_few || (result == JointResult::impossible && *asked);
-    for (int i = 0; i < count && anew; ++i) {
-        begin_anew(members[i].scan);
-        prepare(&members[i]);
-        *asked = false;
-    }
     return result == JointResult::found;
 }
 
 void search_together(Member* members, int count, double k, bool beyond) {
-    GroupBound bound = {far, {}, nullptr};
-    double seen = 0;
     for (int i = 0; i < count; ++i) prepare(&members[i]);
-    if (!are_comparable(members, count)) {
-        search_apart(members, count);
-        return;
-    }
     const bool drops = std::any_of(members, members + count, [](const Member& member) {
         return may_drop_rows(state_of(member.scan));
     });
-    bool asked = false;
-    if (!drops && search_as_one(members, count, k, beyond, &asked)) return;
-    if (drops || std::any_of(members, members + count,
-                             [](const Member& member) { return refines(state_of(member.scan)); })) {
+    if (drops || !are_comparable(members, count) || !search_as_one(members, count, k, beyond))
         search_apart(members, count);
-        return;
-    }
-    const bool by_answers = ask_for(members, count, asked);
-    // The first ones tell how near a row has to be.
-    std::sort(members, members + count,
-              [](const Member& a, const Member& b) { return a.term < b.term; });
-    for (int i = 0; i < count; ++i) {
-        search(&members[i], &bound);
-        seen += members[i].share;
-        // Of the k nearest rows, hardly more are in the partitions seen so far. But all may be,
-        // where those with the nearest candidates were the first.
-        bound.kth = distance_of(members, i + 1, -1, by_answers ? k : rows_of_part(k, seen));
-    }
-    double kth = distance_of(members, count, -1, k);
-    for (bool again = true; again;) {
-        again = false;
-        for (int i = 0; i < count; ++i) {
-            Member& member = members[i];
-            if (!may_have_more(member, kth, k)) continue;
-            again = true;
-            const double found = rows_within(member, kth);
-            if (found > member.most || is_used_up(member, kth, k)) {
-                member.rows = std::min(k, std::max(2 * member.rows, found + 1));
-                member.most = std::min(k, std::max(2 * member.most, rows_of_part(k, found / k)));
-            }
-            // Without its own rows, which it has to find again. The last search is as one of a
-            // table, whatever the others have found, so that this ends.
-            constexpr int most_searches = 5;
-            const bool last = ++member.searches == most_searches;
-            if (last) member.rows = member.most = k;
-            bound.kth = last ? far : distance_of(members, count, i, k);
-            begin_anew(member.scan);
-            prepare(&member);
-            search(&member, &bound);
-            kth = distance_of(members, count, -1, k);
-        }
-    }
-    if (bound.like) pfree(bound.like);
 }
 
 // Where LIMIT takes the k nearest rows of the group and no other, each scan ends with its own of
@@ -268,9 +160,9 @@ void end_at_limit(const Member* members, int count, double k) {
     if (!are_comparable(members, count)) return;
     for (int i = 0; i < count; ++i) {
         const ScanState* s = state_of(members[i].scan);
-        if (s->conditions.recheck || s->round.spilled || !returns_all_rows(members[i].scan)) return;
+        if (s->conditions.recheck || s->round.spilled) return;
     }
-    const double kth = distance_of(members, count, -1, k);
+    const double kth = distance_of(members, count, k);
     if (kth == far) return;
     for (int i = 0; i < count; ++i) {
         ScanState* s = state_of(members[i].scan);
@@ -317,16 +209,14 @@ void begin_group_of(IndexScanDesc scan) {
         const IndexScanDesc member = begin_member(group, i);
         if (!member || state_of(member)->query.vector) continue;
         const double share = part_share(member);
-        members[count++] = {member,
-                            share,
-                            std::min(k, std::max(2.0, std::round(k * share))),
-                            rows_of_part(k, share),
-                            far,
-                            far,
-                            0};
+        members[count++] = {member, share, std::min(k, std::max(2.0, std::round(k * share))),
+                            rows_of_part(k, share)};
     }
     if (count > 1) {
-        const bool only_limit = reads_only_limit(group);
+        const bool only_limit =
+            reads_only_limit(group) &&
+            std::all_of(members, members + count,
+                        [](const Member& member) { return returns_all_rows(member.scan); });
         search_together(members, count, k, !only_limit);
         if (only_limit) end_at_limit(members, count, k);
     }

@@ -11,8 +11,7 @@ namespace pgwarp {
 
 namespace {
 
-// Offers the passing entries of a page to the selection, and adds entries to the sample of the
-// widening, passing or not.
+// Offers the passing entries of a page to the selection.
 class PassingEntries {
   public:
     PassingEntries(ScanState* s, CandidateSelection* selection, uint32 list, Page page,
@@ -25,16 +24,16 @@ class PassingEntries {
           tids_(page_tids(page, layout)),
           places_(s, page, layout),
           term_(s_->lists.terms[list]),
-          rank_(s_->lists.ranks ? s_->lists.ranks[list] : 0),
           m_(layout.m) {
         passed_ = check_conditions(attribute_columns(page, layout), s_->conditions.all(), passing_);
-        s_->widening.entries += count_;
-        s_->widening.passing += passed_;
+        s_->seen.entries += count_;
+        s_->seen.passing += passed_;
     }
 
     void gather() {
         // Looking up one entry alone takes this many times as long as with its page.
         constexpr uint32 alone = 4;
+        if (passed_ == 0) return;
         if (s_->meta.bits == 4)
             gather_hits();
         else if (passed_ * alone >= count_)
@@ -49,7 +48,6 @@ class PassingEntries {
 
     void take(uint32 entry, float distance) {
         if (entry < first_ || !is_near(distance)) return;
-        sample_entry(&s_->widening, {distance, 1, rank_});
         if (passes(entry)) selection_->offer(distance, tid_number(tids_[entry]), places_.of(entry));
     }
     void gather_all() {
@@ -74,35 +72,6 @@ class PassingEntries {
                 if (is_near(distance))
                     selection_->offer(distance, tid_number(tids_[entry]), places_.of(entry));
             }
-        sample_some();
-    }
-    // Some entries beside each other, because their codes share cache lines; at another place in
-    // each page.
-    void sample_some() {
-        constexpr uint32 most = 16;
-        const uint32 sampled = std::min(most, count_);
-        Widening& widening = s_->widening;
-        if (sampled == 0 || !widening.samples_entries) return;
-        // So many near entries are enough to tell. Few that pass have a large neighborhood, of
-        // which a sample of some pages has as many.
-        constexpr double enough = 256;
-        const double share = (widening.passing + 1) / widening.entries;
-        const double near = s_->goal.limit / share * sampled / count_;
-        // What a page stands for should be of lists like its own.
-        constexpr uint32 most_passed_over = 8;
-        if (++widening.passed_over < most_passed_over && widening.passed_over * enough < near &&
-            widening.entries > 4096)
-            return;
-        const uint32 first = widening.places++ * 37 % (count_ - sampled + 1);
-        const CodeColumns some{columns_.codes + first, columns_.stride, sampled,
-                               columns_.offsets + first, nullptr};
-        float distances[most + 8];
-        scan_codes(s_->lists.table, m_, some, term_, distances);
-        const float weight =
-            static_cast<float>(count_ * widening.passed_over) / static_cast<float>(sampled);
-        widening.passed_over = 0;
-        for (uint32 i = 0; i < sampled; ++i)
-            if (is_near(distances[i])) sample_entry(&widening, {distances[i], weight, rank_});
     }
 
     ScanState* s_;
@@ -113,7 +82,6 @@ class PassingEntries {
     const ItemPointerData* tids_;
     EntryPlaces places_;
     float term_;
-    uint32 rank_;
     uint32 m_;
     uint32 passed_;
     uint64 passing_[passing_words(max_page_entries)];

@@ -5,7 +5,7 @@
 
 namespace pgwarp {
 
-// Offers them to the selection, and adds entries, passing or not, to the sample of the widening.
+// Offers them to the selection, and counts entries, passing or not.
 // Called with the page locked; entries before `first` are passed over.
 void gather_passing(ScanState* s, CandidateSelection* selection, uint32 list, Page page,
                     const EntryLayout& layout, uint32 first);

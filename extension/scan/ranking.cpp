@@ -32,47 +32,6 @@ void reserve_rows(ScanState* s, Size more) {
     s->round.bytes = bytes;
 }
 
-// Distances by code are in units of their own (bound.h).
-double code_scale(const ScanState* s) {
-    return normalizes(s->meta.metric) ? 2 : 1;
-}
-
-void note_error(ScanState* s, double code, double exact) {
-    const double difference = code / code_scale(s) - exact;
-    if (std::isfinite(difference)) s->round.errors.add(difference);
-}
-
-// What other scans of the group have found, if codes of this index err as theirs do. An audit
-// compares all rows that this scan was to find.
-const GroupBound* group_bound_of(const ScanState* s) {
-    const GroupBound* group = s->group_bound;
-    if (!group || !group->like || s->audited.k > 0) return nullptr;
-    return has_like_codes(*group->like, s->meta) ? group : nullptr;
-}
-
-// The greatest distance by code that a row nearer than the k-th ranked one may have, but for few.
-double last_worth_ranking(const ScanState* s, Size k) {
-    // Of the rows that are not ranked few have such an error, and few of these are near.
-    constexpr double missing = 0.002;
-    constexpr double least_errors = 16;
-    constexpr double nothing = std::numeric_limits<double>::infinity();
-    Differences errors = s->round.errors;
-    double kth = nothing;
-    if (const GroupBound* group = group_bound_of(s)) {
-        errors.add(group->errors);
-        kth = group->kth;
-    }
-    if (s->round.spilled || errors.count < least_errors) return nothing;
-    if (s->round.count >= k) {
-        auto* distances = static_cast<double*>(palloc(s->round.count * sizeof(double)));
-        for (Size i = 0; i < s->round.count; ++i) distances[i] = s->round.rows[i].distance;
-        std::nth_element(distances, distances + k - 1, distances + s->round.count);
-        kth = std::min(kth, distances[k - 1]);
-        pfree(distances);
-    }
-    return code_scale(s) * (kth + errors.greatest(missing));
-}
-
 // Drops candidates that the service or the pending list gave before. `candidates` are sorted by id.
 Size drop_known(IndexScanDesc scan, const ScanState* s, Candidate* candidates, Size count) {
     if (s->served.count > 0)
@@ -182,81 +141,108 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     visit_rows(s, candidates, count, [s](const Candidate& candidate, double distance) {
         if (s->bound.given) {
             note_ranked(&s->bound, candidate.distance, distance);
-            if (!is_within(s->bound, distance)) return;
+            if (!is_within(s->bound, distance)) return false;
         }
-        if (may_rank_fewer(s)) note_error(s, candidate.distance, distance);
-        // In the first round.
-        if (s->conditions.count > 0 && s->goal.least_rows > 0)
-            note_code(&s->codes, candidate.distance, distance);
         add_row(s, distance, candidate.id);
         keep_row(s->reader, s->cache);
+        return true;
     });
 }
 
-double radius_of_group(const ScanState* s) {
-    const GroupBound* group = group_bound_of(s);
-    if (!group || std::isinf(group->kth) || group->errors.count < 1) return 0;
-    return code_scale(s) * (group->kth + group->errors.sum / group->errors.count);
+float code_shift(const ScanState* s) {
+    return code_shift(s->meta, s->query.vector.values);
 }
 
-bool may_rank_fewer(const ScanState* s) {
-    return s->goal.least_rows > 0 && s->report.rounds == 0 && s->goal.filtered == 0 &&
-           s->conditions.count == 0 && !s->bound.given && !s->asked.repeated &&
-           settings.candidates == 0 && settings.target_recall < 1;
+double code_units(const ScanState* s, double exact) {
+    return normalizes(s->meta.metric) ? 2 * exact : exact + code_shift(s);
 }
 
-Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count, Size least) {
-    return count_worth_ranking(count, least, Size{s->goal.limit} + s->asked.passed_over,
-                               s->goal.margin,
-                               [candidates](Size i) { return candidates[i].distance; });
+double kth_distance(const ScanState* s, Size k) {
+    if (k == 0 || s->round.spilled || s->round.count < k)
+        return std::numeric_limits<double>::infinity();
+    auto* distances = static_cast<double*>(palloc(s->round.count * sizeof(double)));
+    for (Size i = 0; i < s->round.count; ++i) distances[i] = s->round.rows[i].distance;
+    std::nth_element(distances, distances + k - 1, distances + s->round.count);
+    const double kth = distances[k - 1];
+    pfree(distances);
+    return kth;
 }
 
-namespace {
-
-// Whether a ranked row is farther than those that all partitions together have to find.
-bool has_row_beyond(const ScanState* s, double distance) {
-    return s->round.spilled ||
-           std::any_of(s->round.rows, s->round.rows + s->round.count,
-                       [distance](const RankedRow& row) { return row.distance > distance; });
+void note_visit(ScanState* s, double by_code, bool passes) {
+    if (std::isnan(by_code) || s->round.spilled) return;
+    const auto add = [s, by_code](KnownDistances* known) {
+        if (known->count == known->room) {
+            known->room = std::max<Size>(256, 2 * known->room);
+            const Size bytes = known->room * sizeof(double);
+            known->items =
+                static_cast<double*>(known->items ? repalloc_huge(known->items, bytes)
+                                                  : MemoryContextAllocHuge(s->context, bytes));
+        }
+        known->items[known->count++] = by_code;
+    };
+    add(&s->round.visited);
+    if (passes) add(&s->round.passing);
 }
 
-}  // namespace
+void sort_visits(RoundRows* round) {
+    for (const KnownDistances& known : {round->visited, round->passing})
+        std::sort(known.items, known.items + known.count);
+}
 
-Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
-    // Fewer rows tell too little of the errors of codes.
-    constexpr Size least = 32;
-    // The Merge Append takes a row of each partition, and asks for the next one where that is among
-    // the nearest: another round, unless there is one beyond them.
-    constexpr Size least_in_group = 2;
-    const Size k = Size{s->goal.limit} + s->asked.passed_over;
-    const GroupBound* group = group_bound_of(s);
+Size wanted_of_round(const ScanState* s) {
+    return (s->goal.least_rows > 0 ? s->goal.least_rows : Size{s->goal.limit}) +
+           s->asked.passed_over;
+}
+
+Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count) {
+    const double shift = code_shift(s);
+    // What was ranked before is among them.
+    const Size k = wanted_of_round(s) + s->served.count;
+    return count_worth_ranking(count, k, s->goal.effort,
+                               [=](Size i) { return candidates[i].distance + shift; });
+}
+
+Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
+                     bool complete) {
+    s->round.unsure = false;
     expect_rows(s, count);
-    Size end = std::min(count, std::max({k, least, count / 4}));
-    if (group) {
-        const double last = last_worth_ranking(s, k);
-        const Size most = end;
-        end = std::min(count, least_in_group);
-        while (end < most && !(candidates[end].distance > last)) ++end;
+    // Where the effort is given, and where a bound says which rows are wanted, all are ranked.
+    if (!s->goal.effort.by_error || s->bound.given) {
+        rank_candidates(scan, s, candidates, count);
+        return count;
     }
+    const Size k = wanted_of_round(s);
+    const double shift = code_shift(s);
+    const auto reach = [&](double kth) {
+        return code_reach(code_units(s, kth), s->goal.effort.error) - shift;
+    };
+    const Size known = s->served.count;
     Size ranked = 0;
+    Size end = std::min(count, k + known);
+    double kth;
     while (true) {
         rank_candidates(scan, s, candidates + ranked, end - ranked);
         ranked = end;
+        kth = kth_distance(s, k);
         if (ranked == count) break;
-        const double last = last_worth_ranking(s, k);
-        while (end < std::min(count, 2 * ranked) && !(candidates[end].distance > last)) ++end;
-        if (end > ranked) continue;
-        if (!group || has_row_beyond(s, group->kth)) break;
-        end = std::min(count, 2 * ranked);
+        const Size most = std::min(count, std::max(2 * ranked, k));
+        if (std::isinf(kth)) {
+            end = most;
+        } else {
+            const double last = reach(kth);
+            while (end < most && !(candidates[end].distance > last)) ++end;
+        }
+        if (end == ranked) break;
     }
-    s->round.cut = group && ranked < count;
+    s->round.unsure = ranked == count && !complete && count > 0 && !std::isinf(kth) &&
+                      !(candidates[count - 1].distance > reach(kth));
     return ranked;
 }
 
 void begin_rows(ScanState* s) {
-    s->round.errors = {};
-    s->round.cut = false;
+    s->round.unsure = false;
     s->round.count = s->round.next = s->round.added = 0;
+    s->round.visited.count = s->round.passing.count = 0;
     if (s->round.spilled) close_candidate_order(s->round.spilled);
     s->round.spilled = nullptr;
 }

@@ -89,25 +89,19 @@ struct OpenPage {
     }
 };
 
-struct Score {
-    double least;
-    double distance;
-};
-
-// By the candidate's refinement; `least` is not_known if it has none, or it cannot be told.
-Score score_of(const ScanState* s, const RefinementLayout& layout, OpenPage* open,
-               const Candidate& candidate) {
-    const Score unknown{not_known, candidate.distance};
-    if (candidate.place == 0) return unknown;
+// The least distance that the candidate's row may have, by its refinement; not_known if it has
+// none, or it cannot be told.
+double least_of(const ScanState* s, const RefinementLayout& layout, OpenPage* open,
+                const Candidate& candidate) {
+    if (candidate.place == 0) return not_known;
     Page page = open->go_to(s->refined.blocks[NotedPlace::block(candidate.place)]);
-    if (!page) return unknown;
+    if (!page) return not_known;
     const uint32 list = page_tail(page)->list;
     const RefinementRecord* record = page_record(page, layout, NotedPlace::record(candidate.place));
-    if (tid_number(record->tid) != candidate.id || list >= s->meta.lists) return unknown;
+    if (tid_number(record->tid) != candidate.id || list >= s->meta.lists) return not_known;
     const RefinedDistance refined = refined_distance(s->refined.query, s->lists.terms[list],
                                                      record->head, record_codes(record));
-    const double least = double{refined.distance} - refined.error;
-    return {exact_units(s, least), exact_units(s, refined.distance)};
+    return exact_units(s, double{refined.distance} - refined.error);
 }
 
 void prepare_query(Relation index, ScanState* s) {
@@ -130,16 +124,19 @@ void visit(ScanState* s, Size begin, Size end) {
     Size count = 0;
     for (Size i = begin; i < end; ++i) {
         const WaitingCandidate& candidate = s->refined.waiting[i];
-        if (candidate.visited)
+        if (candidate.visited) {
             add_row(s, candidate.least, candidate.tid);
-        else
+            note_visit(s, candidate.least, true);
+        } else {
             unvisited[count++] = {candidate.least, candidate.tid};
+        }
     }
     std::sort(unvisited, unvisited + count,
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
     visit_rows(s, unvisited, count, [s](const Candidate& candidate, double distance) {
         add_row(s, distance, candidate.id);
         keep_row(s->reader, s->cache);
+        return true;
     });
     pfree(unvisited);
 }
@@ -184,7 +181,7 @@ Size note_refinements(ScanState* s, Page page, const EntryLayout& layout) {
 
 bool refines(const ScanState* s) {
     return s->meta.refinement != RefinementKind::none && settings.refine && !s->bound.given &&
-           s->goal.filtered == 0 && !row_filter(s->reader).passes;
+           !row_filter(s->reader).passes;
 }
 
 void decide_to_refine(ScanState* s) {
@@ -203,21 +200,17 @@ bool refine_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
               [](const Candidate& a, const Candidate& b) { return a.place < b.place; });
     grow(&refined.waiting, &refined.room, refined.count + count);
     const RefinementLayout layout = refinement_layout(s->meta);
-    const bool first_round = s->conditions.count > 0 && s->goal.least_rows > 0;
     constexpr Size ahead = 4;
     for (Size i = 0; i < std::min(count, ahead); ++i)
         prefetch_record(index, s, layout, candidates[i].place);
     OpenPage open{index};
     for (Size i = 0; i < count; ++i) {
         if (i + ahead < count) prefetch_record(index, s, layout, candidates[i + ahead].place);
-        const Score score = score_of(s, layout, &open, candidates[i]);
         if (i % 64 == 63) {
             open.close();
             CHECK_FOR_INTERRUPTS();
         }
-        wait_for_visit(s, {score.least, candidates[i].id, false});
-        if (first_round && score.least > not_known)
-            note_code(&s->codes, candidates[i].distance, score.distance);
+        wait_for_visit(s, {least_of(s, layout, &open, candidates[i]), candidates[i].id, false});
     }
     open.close();
     return true;
@@ -288,6 +281,16 @@ void visit_waiting(ScanState* s, Size k) {
     }
     drop_visited(s, next);
     end_visits(s, k);
+}
+
+void hold_back_rows(ScanState* s, Size count) {
+    if (s->round.count <= count) return;
+    const double limit = s->round.rows[count].distance;
+    for (Size i = count; i < s->round.count; ++i)
+        wait_for_visit(s, {s->round.rows[i].distance, tid_number(s->round.rows[i].tid), true});
+    s->round.added -= s->round.count - count;
+    s->round.count = count;
+    s->refined.left_out = std::min(s->refined.left_out, limit);
 }
 
 void find_left_out(ScanState* s) {

@@ -59,14 +59,15 @@ void report_visits(Relation index, ScanReport* report) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_last_scan) {
-    check_signature(fcinfo, 0, 9);
+    constexpr int columns = 11;
+    check_signature(fcinfo, 0, columns);
     TupleDesc descriptor;
     if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
         elog(ERROR, "return type must be a row type");
     if (!OidIsValid(last_scan.index)) PG_RETURN_NULL();
     const ScanReport& report = last_scan.report;
-    Datum values[10] = {};
-    bool nulls[10] = {};
+    Datum values[columns] = {};
+    bool nulls[columns] = {};
     values[0] = ObjectIdGetDatum(last_scan.index);
     values[1] = CStringGetTextDatum(report.by_service ? "service" : "cpu");
     if (report.reason && !report.by_service)
@@ -79,5 +80,9 @@ PGWARP_FUNCTION(ivfpq_last_scan) {
     values[6] = Int64GetDatum(report.ranked_rows);
     values[7] = Int32GetDatum(static_cast<int32>(report.lists_read));
     values[8] = Int32GetDatum(static_cast<int32>(report.lists_grown));
+    values[9] = Float8GetDatum(report.score);
+    nulls[9] = !(report.score > 0);
+    values[10] = Float8GetDatum(report.expected_recall);
+    nulls[10] = !(report.expected_recall > 0);
     PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(descriptor, values, nulls)));
 }

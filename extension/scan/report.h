@@ -16,6 +16,8 @@ struct ScanReport {
     int64 ranked_rows;         // rows whose exact distance was computed
     uint32 lists_read;         // service round: lists read from pages, as they were not resident
     uint32 lists_grown;        // service round: resident lists completed from pages
+    float score;               // at which the last search stopped, see expect_recall(); 0: unknown
+    float expected_recall;     // 0: unknown
     int64 counted_candidates;  // candidates already added to the counters
     int64 counted_rows;
 };

@@ -1,11 +1,12 @@
 // ORDER BY v <op> query: rounds of candidates from the lists, each ranked by exact distance.
 //
-// A round takes the nearest candidates, by their codes, from the lists nearest to the query. It
-// reads their rows, drops invisible ones, sorts the rest by exact distance and returns them. If the
-// executor fetches more rows, the next round resumes after the last candidate. When a group of
-// lists is exhausted, the next group follows. The scan ends with the index, or when no more rows
-// are expected within the bound of the query's condition (bound.h). If LIMIT is known, the first
-// round continues until it has that many rows, so that they come in order.
+// A round searches for a number of nearest rows: it takes the lists nearest to the query, and from
+// these the nearest candidates by their codes. It reads their rows, drops those that are invisible
+// or do not pass the plan's filters, sorts the rest by exact distance and returns those that are
+// among the rows it has searched for. If too few of these are wanted ones, or the executor fetches
+// more, the next search is for more rows. So the n-th row that a scan returns is as likely right as
+// if n had been the LIMIT. The scan ends with the index, or when no more rows are expected within
+// the bound of the query's condition (bound.h).
 //
 // Where the index has refinements, a round reads only the rows that may be the next ones to return,
 // and goes on with its other candidates when more are fetched (refine.cpp).
@@ -84,41 +85,18 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     const WantedRows wanted = s->asked.rows > 0
                                   ? WantedRows{s->asked.rows, s->asked.rows, s->asked.rows, 0}
                                   : wanted_rows(scan);
-    const bool filters = row_filter(s->reader).passes != nullptr;
-    s->goal.filtered = filters ? wanted.filtered : 0;
-    // Where nearly all rows pass, a search is what it is without the filter.
-    const bool few_pass = filters && wanted.filtered < nearly_all * wanted.rows;
-    s->goal.limit = few_pass ? wanted.filtered : wanted.rows;
-    s->goal.planned = wanted.rows;
+    s->goal.growth = list_growth(scan->indexRelation, meta);
     s->goal.waiting = wanted.of_group;
-    s->goal.least_rows = wanted.in_order;
+    // Where there is one round only, filters leave some of what it returns.
+    const bool off = settings.iterative_scan == static_cast<int>(IterativeScan::off);
+    s->goal.least_rows = off && wanted.in_order > 0 ? wanted.rows : wanted.in_order;
+    s->goal.probes_given = settings.probes > 0;
+    uint32 rows = wanted.rows;
     // A bound may leave fewer rows than LIMIT. A small first round is enough to estimate the limit
     // by code (bound.h), which makes further rounds cheap.
     constexpr uint32 few = 100;
-    if (s->bound.given && settings.iterative_scan != static_cast<int>(IterativeScan::off))
-        s->goal.limit = std::min(s->goal.limit, few);
-    const bool plain =
-        !few_pass && !s->bound.given && s->conditions.count == 0 && !s->asked.one_effort;
-    Effort effort = choose_effort(meta, s->goal.limit, plain ? ByQuery::yes : ByQuery::no);
-    // More candidates than memory holds are sorted, list by list: no query decides there.
-    if (effort.threshold > 0 && effort.candidates + s->asked.passed_over > most_candidates())
-        effort = choose_effort(meta, s->goal.limit);
-    // Lists that have grown are as many as before, with more entries.
-    const bool decides = effort.threshold > 0 || effort.margin > 0;
-    s->goal.growth = decides ? list_growth(scan->indexRelation, meta) : 1;
-    s->goal.threshold = effort.threshold * static_cast<float>(std::sqrt(s->goal.growth));
-    s->goal.first_lists = effort.first_lists;
-    s->goal.wider_k = effort.wider_k;
-    s->goal.margin = effort.margin;
-    s->goal.promised = effort.promised;
-    s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;
-    // As many rows are ranked as without a filter, of those that pass.
-    if (filters) s->goal.least_rows = std::max<Size>(s->goal.least_rows, effort.candidates);
-    s->group.floor = no_floor;
-    s->goal.probes_given = settings.probes > 0;
-    // With conditions, the lists decide how many of them are needed (widening.h).
-    s->group.end = bounded_probes(widens(s) ? (effort.probes + 1) / 2 : effort.probes, meta);
-    s->report.probes = s->group.end;
+    if (s->bound.given && !off) rows = std::min(rows, few);
+    aim_at(s, rows);
     choose_for_audit(scan, s, wanted);
 }
 
@@ -147,6 +125,7 @@ void end_gathering(Relation index, ScanState* s) {
     if (s->meta.lists == 0 && settings.executor != static_cast<int>(ExecutorChoice::cpu) &&
         service_serves(&why))
         s->report.reason = "the index is not trained yet";
+    expect_recall(s);
     if (!s->asked.repeated) report_round(index, &s->report);
     if (lists_ended(s) && !may_have_last_rows(index, s)) s->last.done = true;
     s->progress.finished =
@@ -169,8 +148,6 @@ void gather(IndexScanDesc scan, ScanState* s) {
         if (!answered) {
             if (s->report.by_service && !s->service.done) begin_lists_again(s);
             s->service.done = true;
-            // What an answer said of the conditions was about the lists of the service.
-            if (ask) reset_widening(&s->widening);
             gather_from_lists(scan, s);
         }
     }
@@ -178,18 +155,33 @@ void gather(IndexScanDesc scan, ScanState* s) {
     end_gathering(index, s);
 }
 
+// Among how many of the nearest rows the round's are spread; infinity: too few were found.
+double spread_of_rows(ScanState* s) {
+    if (s->round.added < s->goal.least_rows) return std::numeric_limits<double>::infinity();
+    sort_visits(&s->round);
+    return even_spread(s->round.passing.items, std::min(s->goal.least_rows, s->round.passing.count),
+                       s->round.visited.items, s->round.visited.count);
+}
+
+// Whether the round has the rows that it is for, among those that were searched for.
+bool has_enough(ScanState* s) {
+    if (s->round.added < s->goal.least_rows) return false;
+    if (!(s->goal.effort.threshold > 0) || s->goal.least_rows == 0 || s->round.spilled) return true;
+    return spread_of_rows(s) <= tolerated_spread(s->goal.limit);
+}
+
 // Gathers candidates until the round has enough rows.
 void gather_round(IndexScanDesc scan, ScanState* s) {
+    Relation index = scan->indexRelation;
+    // Behind what was searched for, as far as it goes.
+    constexpr double times = 4;
+    if (s->report.rounds > 0) search_for_more(index, s, times * s->goal.limit);
     while (true) {
         gather(scan, s);
-        // In the first round; later ones go on from there.
-        if (s->goal.least_rows > 0 && !s->progress.finished && !lists_ended(s)) {
-            if (s->goal.filtered > 0)
-                aim_by_filter(scan->indexRelation, s);
-            else if (s->conditions.count > 0)
-                aim_by_codes(s);
-        }
-        if (s->round.added >= s->goal.least_rows || s->round.cut || s->progress.finished) break;
+        if (s->progress.finished) break;
+        if (s->round.unsure) continue;
+        if (has_enough(s)) break;
+        search_for_more(index, s, rows_to_reach(spread_of_rows(s)));
     }
 }
 
@@ -204,11 +196,32 @@ void prepare_scan(IndexScanDesc scan, ScanState* s) {
     MemoryContextSwitchTo(before);
 }
 
+// Rows behind those that were searched for wait for the next round, which may find nearer ones.
+void keep_sure_rows(ScanState* s) {
+    if (s->progress.finished || lists_ended(s) || s->round.spilled || s->bound.given) return;
+    // As many of the nearest candidates are sure as were searched for; where the effort is given,
+    // all. Rows whose code is unknown, or that have none, may be farther than other lists' rows.
+    sort_visits(&s->round);
+    const KnownDistances& visited = s->round.visited;
+    const KnownDistances& passing = s->round.passing;
+    if (visited.count == 0) return;
+    Size sure = passing.count;
+    if (s->goal.effort.threshold > 0 && visited.count > s->goal.limit)
+        sure = static_cast<Size>(std::upper_bound(passing.items, passing.items + passing.count,
+                                                  visited.items[s->goal.limit - 1]) -
+                                 passing.items);
+    // Rows that are infinitely far have no order.
+    const Size count = std::max<Size>({s->goal.least_rows, sure, 1});
+    if (count < s->round.count && std::isfinite(s->round.rows[count].distance))
+        hold_back_rows(s, count);
+}
+
 // Its rows are complete.
 void end_round(IndexScanDesc scan, ScanState* s) {
-    s->goal.least_rows = 0;
     if (s->reader) rest_row_reader(s->reader);
     sort_rows(s);
+    if (!group_of(scan)) keep_sure_rows(s);
+    s->goal.least_rows = 0;
     if (s->audited.k > 0) note_for_audit(scan, s);
     s->audited.k = 0;
 }
@@ -415,8 +428,8 @@ IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
     return scan;
 }
 
-void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over, bool one_effort) {
-    state_of(scan)->asked = {rows, passed_over, nullptr, one_effort};
+void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over) {
+    state_of(scan)->asked = {rows, passed_over, nullptr};
 }
 
 void repeat_search(IndexScanDesc scan, const RepeatedSearch* search) {
@@ -438,7 +451,10 @@ ScanTotals totals_of(const ScanState* s) {
     totals.candidates += s->report.candidates;
     totals.ranked_rows += s->report.ranked_rows;
     if (!s->report.by_service) totals.reason = s->report.reason;
-    totals.promised = s->exact.wanted ? 1 : s->goal.promised;
+    if (s->report.score > 0 && (totals.score == 0 || s->report.score < totals.score))
+        totals.score = s->report.score;
+    totals.expectations += s->report.expected_recall > 0;
+    totals.expected_recall += s->report.expected_recall;
     return totals;
 }
 

@@ -10,8 +10,8 @@
 // pages came between. Otherwise the search takes the group from its first candidate again, and the
 // scan skips what it has ranked.
 //
-// With conditions, the first answer shows how many lists the scan needs (widening.h). Where they
-// are more than it had, the scan asks again.
+// A search decides on its lists as one of pages does (kernels/list_plan.h), among those that it was
+// given. Where it would have taken more, the scan asks again.
 
 #include <algorithm>
 #include <cmath>
@@ -38,15 +38,6 @@ bool all_resident(const ServiceAnswer& answer) {
                        [](const MirrorProbe& probe) { return probe.version.resident != 0; });
 }
 
-// Whether the answer's lists are enough for the conditions.
-bool answer_covers(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer) {
-    if (search.near_k == 0 || search.probes >= bounded_probes(s->meta.lists, s->meta)) return true;
-    // Of many rows that are as far as each other, none may have been found.
-    if (answer.found_count < search.near_k) return answer.searched.more != 0;
-    return all_resident(answer) && answer.counts_near &&
-           covers(answer.searched, search.probes, 1 - settings.target_recall);
-}
-
 template <typename Item>
 Item* joined(Item* all, uint32 count, const Item* more, uint32 more_count) {
     all = static_cast<Item*>(repalloc_huge(all, (Size{count} + more_count) * sizeof(Item)));
@@ -54,9 +45,8 @@ Item* joined(Item* all, uint32 count, const Item* more, uint32 more_count) {
     return all;
 }
 
-// Adds an answer that has other lists than the ones before. Returns how many of the candidates in
-// the union are from this answer.
-uint32 add_answer(const WantedSearch& search, const ServiceAnswer& part, ServiceAnswer* all) {
+// Adds an answer that has other lists than the ones before.
+void add_answer(const WantedSearch& search, const ServiceAnswer& part, ServiceAnswer* all) {
     add_candidates(search.k, part, false, all);
     if (part.probed_count > 0) {
         all->probed = joined(all->probed, all->probed_count, part.probed, part.probed_count);
@@ -64,13 +54,6 @@ uint32 add_answer(const WantedSearch& search, const ServiceAnswer& part, Service
             all->devices = joined(all->devices, all->probed_count, part.devices, part.probed_count);
     }
     all->probed_count += part.probed_count;
-    if (all->found_count == 0) return 0;
-    const Neighbor& last = all->found[all->found_count - 1];
-    return static_cast<uint32>(
-        std::count_if(part.found, part.found + part.found_count, [&last](const Neighbor& found) {
-            return found.distance < last.distance ||
-                   (found.distance == last.distance && found.id <= last.id);
-        }));
 }
 
 // Whether the answer names a list twice: the service may order lists otherwise in another search.
@@ -97,22 +80,23 @@ bool ask_once(IndexScanDesc scan, ScanState* s, const WantedSearch& search, Serv
 }
 
 // Asks for lists behind those of the answer, one part of the search after the other, up to
-// search->probes, and adds them. With `missed`, it ends where the lists to come have at most this
-// share of the candidates, judged by how many each part had among the nearest, and sets
-// search->probes.
-bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double missed,
-                 ServiceAnswer* answer) {
+// search->probes, and adds them. Sets search->probes to the lists that were taken.
+bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
     const uint32 end = search->probes;
-    uint32 small_parts = 0;  // one after the other that promise a small rest
+    const bool decides = search->plan.threshold > 0;
     while (search->first_probe + answer->probed_count < end) {
         WantedSearch part = *search;
         part.first_probe = search->first_probe + answer->probed_count;
         part.probes = std::min(end, part.first_probe + service_most_lists);
         part.narrowed = true;
-        part.near_k = 0;
         part.device = answer->device;
         part.devices = answer->asked;
         part.wants_versions = true;
+        if (decides) {
+            if (answer->found_count >= part.plan.k)
+                part.plan.radius = answer->found[part.plan.k - 1].distance;
+            part.plan.entries = static_cast<float>(answer->searched.passed);
+        }
         ServiceAnswer some;
         if (!ask_once(scan, s, part, &some)) return false;
         // What an answer lacks is sent to the device that gave it.
@@ -122,21 +106,15 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
             return false;
         }
         const bool empty = some.probed_count == 0;
-        const double added = add_answer(*search, some, answer);
+        const bool stops = decides && !some.would_take_more;
+        add_answer(*search, some, answer);
         answer->patience = some.patience;
-        const bool resident = all_resident(some);
         free_answer(&some);
+        if (stops) break;
         if (empty) {
             s->report.reason = other_lists;
             return false;
         }
-        // Rows that pass may come in clumps: one part without any says little.
-        constexpr uint32 enough_parts = 2;
-        const double all = answer->found_count;
-        const bool small = missed > 0 && resident && all >= search->k &&
-                           rest_is_small({all, added, all - added}, missed);
-        small_parts = small ? small_parts + 1 : 0;
-        if (small_parts == enough_parts) break;
     }
     search->probes = search->first_probe + answer->probed_count;
     if (!names_twice(s, *answer)) return true;
@@ -149,53 +127,32 @@ uint32 most_lists(const ScanState* s) {
     return std::min(bounded_probes(s->meta.lists, s->meta), service_most_lists);
 }
 
-// Asks for the lists of the search, by several searches if they are many.
-bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
-    const WantedSearch part = first_part(s, *search);
-    if (!ask_once(scan, s, part, answer)) return false;
-    if (search->threshold > 0) {
-        // It would have taken more, as it would on the CPU. Lists that the service does not have
-        // yet count as empty, and say nothing of that.
-        if (answer->would_take_more && part.probes < most_lists(s) && all_resident(*answer)) {
-            free_answer(answer);
-            // To rank lists takes time, too, for all searches of the batch.
-            constexpr uint32 times = 8;
-            search->probes = std::min(most_lists(s), times * part.probes);
-            return ask_lists(scan, s, search, answer);
-        }
-        search->probes = answer->taken;
-        return true;
-    }
-    return part.probes == search->probes || ask_further(scan, s, search, 0, answer);
-}
-
 }  // namespace
 
-bool ask_for_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer,
-                   bool* covered) {
+bool ask_for_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
+    const WantedSearch part = first_part(s, *search);
+    if (!ask_once(scan, s, part, answer)) return false;
+    if (!(search->plan.threshold > 0))
+        return part.probes == search->probes || ask_further(scan, s, search, answer);
     const uint32 all = bounded_probes(s->meta.lists, s->meta);
-    for (bool first = true;; first = false) {
-        if (!ask_lists(scan, s, search, answer)) return false;
-        *covered = answer_covers(s, *search, *answer);
-        if (!*covered && !all_resident(*answer)) return true;
-        if (first && search->near_k > 0)
-            note_list_width(s->meta.build_id, first_share(scan), *covered);
-        if (*covered) return true;
-        if (search->probes >= service_most_lists) {
-            // How near entries are spread is known of one search only.
-            search->probes = all;
-            search->narrowed = true;
-            *covered = true;
-            return ask_further(scan, s, search, 1 - settings.target_recall, answer);
-        }
-        free_answer(answer);
-        constexpr uint32 step = 4;
-        uint32 more = step * search->probes;
-        const double entries = entries_in(scan, s, search->probes);
-        const double passed = std::max<double>(answer->searched.passed, 0.5);
-        if (entries > 0) more = std::max(more, probes_for(s, std::min(passed / entries, 1.0)));
-        search->probes = std::min({more, all, service_most_lists});
+    // Lists that the service does not have yet count as empty, and say nothing of how many the
+    // search would have taken.
+    const bool more = answer->would_take_more && part.probes < all && all_resident(*answer);
+    if (more && part.probes == most_lists(s) && search->narrowed && part.wants_versions) {
+        search->probes = all;
+        return ask_further(scan, s, search, answer);
     }
+    if (more) {
+        free_answer(answer);
+        // To rank lists takes time, too, for all searches of the batch.
+        constexpr uint32 times = 8;
+        search->probes = std::min(most_lists(s), times * part.probes);
+        // More lists than one search has are asked for in parts, whose answers become one.
+        search->narrowed |= part.probes == most_lists(s);
+        return ask_for_lists(scan, s, search, answer);
+    }
+    search->probes = answer->taken;
+    return true;
 }
 
 namespace {
@@ -258,25 +215,21 @@ void finish_group(ScanState* s) {
 }
 
 // Where the scan stands after an answer whose candidates it has ranked.
-void note_answer(ScanState* s, const WantedSearch& search, const ServiceAnswer& answer,
-                 uint64* lists) {
+void note_answer(ScanState* s, const TakenAnswer& taken) {
     ServiceProgress& service = s->service;
     if (service.lists) pfree(service.lists);
-    service.lists = lists;
-    service.device = answer.device;
-    service.devices = answer.asked;
-    if (search.narrowed && !answer.searched.more) {
-        // A filter may ask for more lists in the first group, which ends in the next round
-        // otherwise.
-        service.resumes = false;
-        const bool waits = s->goal.filtered > 0 && s->report.rounds == 0 && !s->goal.aims;
-        if (!waits || search.probes >= bounded_probes(s->meta.lists, s->meta)) finish_group(s);
-        return;
+    service.lists = taken.lists;
+    service.device = taken.answer.device;
+    service.devices = taken.answer.asked;
+    s->walk.stage = GroupStage::walked;
+    const bool all = taken.ranked == taken.by_code && !taken.answer.searched.more;
+    service.resumes = taken.search.narrowed && !all && taken.ranked > 0;
+    if (taken.search.narrowed && all) {
+        finish_group(s);
+    } else if (service.resumes) {
+        service.floor = taken.last;
+        s->served.repeated = 0;
     }
-    service.resumes = search.narrowed;
-    if (!service.resumes) return;
-    service.floor = answer.found[answer.found_count - 1];
-    s->served.repeated = 0;
 }
 
 // --- answers
@@ -290,24 +243,25 @@ void prepare_completion(void* state) {
 }
 
 // Ranks candidates that are in the order of their codes, and behind them some whose code is
-// unknown. A search that is narrowed may go on after the last of them, so all are ranked.
-void rank_and_remember(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size by_code,
-                       Size unknown, bool narrowed) {
-    const Size count = by_code + unknown;
-    if (narrowed || !may_rank_fewer(s)) {
-        uint64* served = sorted_ids(candidates, count);
-        rank_candidates(scan, s, candidates, count);
-        remember(s, served, count);
-        return;
-    }
-    auto* served = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
-    for (Size i = 0; i < unknown; ++i) served[i] = candidates[by_code + i].id;
-    for (Size i = 0; i < by_code; ++i) served[unknown + i] = candidates[i].id;
+// unknown.
+void rank_and_remember(IndexScanDesc scan, ScanState* s, TakenAnswer* taken) {
+    Candidate* candidates = taken->candidates;
+    const Size count = taken->by_code + taken->unknown;
+    auto* by_code = static_cast<Candidate*>(palloc(Max(count, Size{1}) * sizeof(Candidate)));
+    std::copy_n(candidates, count, by_code);
     expect_rows(s, count);
-    rank_candidates(scan, s, candidates + by_code, unknown);
-    const Size ranked = unknown + rank_until_sure(scan, s, candidates, by_code);
-    std::sort(served, served + ranked);
-    remember(s, served, ranked);
+    rank_candidates(scan, s, candidates + taken->by_code, taken->unknown);
+    taken->ranked = rank_until_sure(
+        scan, s, candidates, taken->by_code,
+        taken->complete && !taken->answer.searched.more && taken->found < taken->search.k);
+    if (taken->ranked > 0) {
+        const Candidate& last = by_code[taken->ranked - 1];
+        taken->last = {static_cast<float>(last.distance), last.id};
+    }
+    std::copy_n(by_code + taken->by_code, taken->unknown, by_code + taken->ranked);
+    const Size known = taken->ranked + taken->unknown;
+    remember(s, sorted_ids(by_code, known), known);
+    pfree(by_code);
 }
 
 }  // namespace
@@ -321,6 +275,7 @@ void refine_and_remember(IndexScanDesc scan, ScanState* s, const TakenAnswer& ta
     for (uint32 i = 0; i < answer.found_count; ++i)
         from_device[i] = {answer.found[i].distance, answer.found[i].id};
     uint64* served = sorted_ids(all, count);
+    std::sort(from_device, from_device + answer.found_count);
     rank_candidates(scan, s, unknown, taken.unknown);
     if (taken.by_code > 0 && !refine_candidates(scan, s, taken.candidates, taken.by_code))
         rank_candidates(scan, s, taken.candidates, taken.by_code);
@@ -348,7 +303,6 @@ bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     GatherState gather{index, s, &selection};
     const Completion completion = complete_answer(
         index, s->meta, answer, {prepare_completion, gather_from, &gather, search.conditions});
-    reset_widening(&s->widening);
     if (!completion.current) {
         s->report.reason = completion.because;
         return false;
@@ -367,7 +321,7 @@ bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     s->report.by_service = true;
     // The scan began with the mean of queries that decide by themselves.
     s->report.probes =
-        search.threshold > 0 ? search.probes : std::max(s->report.probes, search.probes);
+        search.plan.threshold > 0 ? search.probes : std::max(s->report.probes, search.probes);
     s->report.lists_read += completion.read_lists;
     s->report.lists_grown = completion.grown_lists;
     *taken = {search,
@@ -379,14 +333,16 @@ bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
               answer.refined ? search.k : result.count,
               result.complete,
               result.floor,
-              completion.read_lists > 0 || completion.visited};
+              completion.read_lists > 0 || completion.visited,
+              0,
+              {}};
     return true;
 }
 
 void leave_answer(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
     const WantedSearch& search = taken.search;
     const ServiceAnswer& answer = taken.answer;
-    s->group.end = search.probes;
+    s->group.end = Max(search.probes, 1u);
     s->served.repeated = s->served.count;
     if (s->bound.given || taken.from_pages) {
         // Of what came from pages and from the service the nearest were ranked: no floor.
@@ -396,30 +352,23 @@ void leave_answer(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
             taken.floor.distance > code_limit(s->bound))
             end_group_at_limit(scan->indexRelation, s);
     } else {
-        note_answer(s, search, answer, taken.lists);
+        note_answer(s, taken);
     }
-    s->widening.passing = answer.searched.passed;
-    s->widening.entries = std::max(entries_in(scan, s, search.probes), s->widening.passing);
 }
 
 namespace {
 
-// Ranks the candidates of one answer, and sets *ranked to their number. It ranks the first `least`
-// whatever the others are worth. False: the answer is not current, or does not go on where the ones
-// before ended.
+// Ranks the candidates of one answer, and sets *found to the number that it has. False: the answer
+// is not current, or does not go on where the ones before ended.
 bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
-                 const ServiceAnswer& answer, Size least, Size* ranked) {
+                 const ServiceAnswer& answer, Size* found) {
     TakenAnswer taken;
     if (!take_answer(scan, s, search, answer, &taken)) return false;
-    *ranked = taken.found;
-    if (answer.refined) {
+    *found = taken.found;
+    if (answer.refined)
         refine_and_remember(scan, s, taken);
-    } else {
-        const Size worth = worth_ranking(s, taken.candidates, taken.by_code, least);
-        std::move(taken.candidates + taken.by_code,
-                  taken.candidates + taken.by_code + taken.unknown, taken.candidates + worth);
-        rank_and_remember(scan, s, taken.candidates, worth, taken.unknown, search.narrowed);
-    }
+    else
+        rank_and_remember(scan, s, &taken);
     leave_answer(scan, s, taken);
     return true;
 }
@@ -513,20 +462,21 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     do {
         begin_search(s, left, refined, &search);
         ServiceAnswer answer;
-        bool covered;
-        Size ranked;
-        if (!ask_for_lists(scan, s, &search, &answer, &covered) ||
-            !rank_answer(scan, s, search, answer, plan.wanted, &ranked))
+        Size found;
+        if (!ask_for_lists(scan, s, &search, &answer) ||
+            !rank_answer(scan, s, search, answer, &found))
             return false;
         free_answer(&answer);
         // The next round, for twice as many, has to find what the device left out.
         if (first)
             s->goal.candidates =
                 refined ? std::max<Size>(plan.wanted, (search.k + 1) / 2) : plan.wanted;
-        left -= std::min(left, ranked);
-        // The lists show how many of them the conditions need.
-        if (!covered) return false;
-    } while (left > 0 && s->service.resumes);
+        left -= std::min(left, found);
+        // Later searches are of the lists that the first has taken.
+        search.plan = {};
+        // Where the effort is given, all candidates are ranked.
+    } while (left > 0 && s->service.resumes &&
+             (s->round.unsure || !s->goal.effort.by_error || s->round.added < wanted_of_round(s)));
     s->service.given = nullptr;
     // Lists that were read from pages end the service's part, maybe before the round has all.
     return left == 0 || !s->service.done || s->bound.given;

@@ -19,13 +19,6 @@ struct PlannedSearch {
 
 // --- service_search.cpp
 
-// About how many entries this many lists have; 0: unknown.
-double entries_in(IndexScanDesc scan, const ScanState* s, uint32 lists);
-// Lists for a search with conditions that this share of the entries passes. Lists too many cost a
-// device little; too few cost another search.
-uint32 probes_for(const ScanState* s, double share);
-// The share of the entries that is taken to pass, for the first search.
-double first_share(IndexScanDesc scan);
 // What a round asks for. False: too much.
 bool plan_search(IndexScanDesc scan, ScanState* s, PlannedSearch* plan);
 // The next search of a round with this many candidates left to ask for.
@@ -35,10 +28,9 @@ WantedSearch first_part(const ScanState* s, const WantedSearch& search);
 
 // --- service_rounds.cpp
 
-// Asks the service, and with conditions again for more lists until they are enough. *covered: they
-// are, as far as this answer shows it. It does not if lists are not resident.
-bool ask_for_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer,
-                   bool* covered);
+// Asks the service for the lists of the search; again, for more of them, where it would have taken
+// more.
+bool ask_for_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer);
 
 // An answer that is current with the pages, and the candidates of the lists that it has not.
 struct TakenAnswer {
@@ -54,6 +46,8 @@ struct TakenAnswer {
     bool complete;  // `candidates` are all of these lists
     Candidate floor;
     bool from_pages;  // some are
+    Size ranked;      // of by_code
+    Neighbor last;    // of these
 };
 // False: the answer is not current, or does not go on where the ones before ended.
 bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,

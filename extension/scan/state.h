@@ -10,9 +10,8 @@
 #include "extension/scan/limit.h"
 #include "extension/scan/noted_scan.h"
 #include "extension/scan/repeated_search.h"
-#include "extension/scan/ranked_codes.h"
 #include "extension/scan/conditions.h"
-#include "extension/scan/widening.h"
+#include "extension/index/effort.h"
 #include "extension/index/format.h"
 #include "extension/index/list_order.h"
 #include "extension/scan/rows.h"
@@ -39,7 +38,6 @@ struct AskedRows {
     uint32 rows;                     // 0: taken from the plan
     uint32 passed_over;              // more candidates, for rows that the caller skips
     const RepeatedSearch* repeated;  // null: the scan's keys say what it searches for
-    bool one_effort;                 // no query decides how many lists it takes
 };
 
 // The query (scan.cpp).
@@ -51,19 +49,14 @@ struct ScanQuery {
 
 // What the next round shall give (scan.cpp).
 struct RoundGoal {
-    uint32 limit;     // expected number of fetched rows, a hint
-    uint32 planned;   // the same by the plan's estimate of its filters, for the service
-    Size waiting;     // rows to take of those that wait beside lists, at least
-    Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
-    Size candidates;
-    float margin;        // above 0: the first part may have more candidates (index/effort.h)
-    float threshold;     // above 0: the query decides how many lists the first group has
-    uint32 first_lists;  // as in Effort
-    uint32 wider_k;      // likewise
-    double growth;       // then: of the lists since they were measured
-    float promised;      // recall, by the curve (index/effort.h)
-    uint32 filtered;  // rows to find that pass the filters which the scan checks; 0: it checks none
-    bool aims;        // by the share that passed the filters
+    // The scan searches for this many nearest rows, visible or not, whether they pass filters or
+    // not: it has seen enough where those that are wanted are among them.
+    uint32 limit;
+    Size waiting;       // rows to take of those that wait beside lists, at least
+    Size least_rows;    // first round's minimum, so that LIMIT rows come in order; 0: unknown
+    Size candidates;    // that the next walk keeps
+    Effort effort;      // for `limit` rows; its threshold is for lists as they are now
+    double growth;      // of the lists since they were measured
     bool probes_given;  // by ivfpq.probes, as the scan began
 };
 
@@ -71,7 +64,7 @@ struct RoundGoal {
 struct ScanProgress {
     bool started;
     bool finished;
-    int64 ranked;          // rows read so far, visible or not, for max_scan_tuples
+    int64 ranked;          // candidates so far, for max_scan_tuples
     double last_distance;  // of the row returned last, for strict_order
     bool limit_met;        // LIMIT takes no row behind those of this round (partitions.cpp)
 };
@@ -79,7 +72,6 @@ struct ScanProgress {
 // The lists by distance, and what distances by code are summed from (lists.cpp).
 struct ListTables : ListOrder {
     bool ranked;          // the first group is in its order
-    uint32* ranks;        // (lists): the place of each in `order`; null: the scan does not widen
     float* table;         // the query's lookup table: see read_table()
     NibbleTable nibbles;  // `table` rounded to bytes, if bits = 4
     bool rounded;         // `nibbles` alone tell what is near (gather.cpp)
@@ -110,6 +102,13 @@ struct GroupWalk {
     CandidateQueue held;
     bool held_all;  // `held` has all remaining candidates of the group
     CandidateOrder* ordered;
+};
+
+// What the walks of the current search have seen (gather.cpp).
+struct SeenEntries {
+    double entries;
+    double passing;  // the conditions
+    float score;     // of the first list that was not taken (kernels/list_plan.h); 0: unknown
 };
 
 // Groups that have ended (lists.cpp).
@@ -214,6 +213,12 @@ struct RefinedCandidates {
 
 // Rows of this round, sorted when the round is complete (ranking.cpp). If memory cannot hold them
 // all, they are in `spilled`, and more_rows() refills `rows` from there.
+struct KnownDistances {
+    double* items;
+    Size count;
+    Size room;
+};
+
 struct RoundRows {
     RankedRow* rows;
     Size bytes;  // of `rows`
@@ -221,21 +226,17 @@ struct RoundRows {
     Size next;   // the row to return next (scan.cpp)
     Size added;  // in memory and spilled
     CandidateOrder* spilled;
-    Differences errors;  // of codes, where rank_until_sure() looks at them
-    bool cut;            // the candidates left are farther than what other partitions have
+    // Distances by code, or by refinements, of the candidates that were visited, and of those whose
+    // rows are wanted.
+    KnownDistances visited;
+    KnownDistances passing;
+    bool unsure;  // candidates that were not kept may be among the wanted rows
 };
 
 // Whether the search will be audited (audited_search.cpp).
 struct AuditedSearch {
     uint32 k;  // 0: it will not
     instr_time start;
-};
-
-// What scans of one group know of each other while they begin (partitions.cpp).
-struct GroupBound {
-    double kth;  // distance of the last row that LIMIT wants, of those found so far; or infinity
-    Differences errors;  // of codes
-    MetaPage* like;      // the codes' kind: of the first scan; null: none yet
 };
 
 // What the searches of a scan did, those before a rescan included (scan.cpp).
@@ -247,8 +248,10 @@ struct ScanTotals {
     int64 probes;
     int64 candidates;
     int64 ranked_rows;
-    const char* reason;  // of the last search that was not served
-    float promised;      // recall by the curve, of the last search; 0: unknown
+    const char* reason;      // of the last search that was not served
+    float score;             // the least at which a search stopped; 0: unknown
+    int64 expectations;      // searches whose recall is expected
+    double expected_recall;  // their sum
 };
 
 // Tells when the memory in which a scan began is freed, which an error does without ending the
@@ -283,18 +286,21 @@ struct ScanState : NotedScan {
     ListGroup group;  // the current group
     GroupWalk walk;
     EndedGroups ended;
-    RankedCodes codes;  // of the first round, with conditions only
-    Widening widening;  // with conditions only
+    SeenEntries seen;
     ServiceProgress service;
     ServedCandidates served;
     PendingRows pending;
     LastRows last;
     ExactProgress exact;
-    GroupBound* group_bound;  // null: the scan is on its own
     CandidateMemory candidates;
     RefinedCandidates refined;
     RoundRows round;
 };
+
+// Whether entries must pass conditions on attributes.
+inline bool checks_conditions(const ScanState* s) {
+    return s->conditions.count > 0;
+}
 
 // A scan's memory is bounded by work_mem: half of it for candidates (48 bytes each while they are
 // selected), a quarter for ranked rows (16 bytes) or candidates that wait (24 bytes), an eighth
@@ -370,15 +376,24 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
 // Drops duplicates, and candidates that the service or the pending list gave before; counts the
 // others. They are in the order of their TIDs then. Returns how many there are.
 Size new_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
-// Whether a scan may rank fewer candidates than the curve gives: a plain one, with a LIMIT.
-bool may_rank_fewer(const ScanState* s);
-// The distance by code of the rows that are wanted, where other partitions tell it; 0: unknown.
-double radius_of_group(const ScanState* s);
-// How many of these candidates, nearest by code first, are worth ranking: at least `least`.
-Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count, Size least);
-// As rank_candidates(), for such a scan: ranks candidates, nearest by code first, until the next
-// ones are so far that hardly any can be among the wanted rows. Returns how many it took.
-Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
+// Distances by code are in units of their own: squared, and shifted for inner products
+// (kernels/list_plan.h). What an exact distance is there, and the shift.
+double code_units(const ScanState* s, double exact);
+float code_shift(const ScanState* s);
+// Notes that a candidate was visited, and whether its row is wanted. NaN: its code is unknown.
+void note_visit(ScanState* s, double by_code, bool passes);
+void sort_visits(RoundRows* round);
+// The exact distance of the k-th row of the round; infinity: there are fewer.
+double kth_distance(const ScanState* s, Size k);
+// Rows that the round shall find: LIMIT, or as many as are expected to be fetched.
+Size wanted_of_round(const ScanState* s);
+// How many of these candidates, nearest by code first, are worth ranking by their codes alone.
+Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count);
+// As rank_candidates(): ranks candidates, nearest by code first, until the next ones are so far
+// that they are not among the wanted rows, but for the error that codes may have (index/effort.h).
+// `complete`: there are no others. Returns how many it took.
+Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
+                     bool complete);
 
 // Also counts the row in the report. Infinite is the greatest finite number, NaN is infinite.
 double row_distance(ScanState* s, const StoredVector& row);
@@ -389,6 +404,9 @@ void add_row(ScanState* s, double distance, uint64 tid);
 // more_rows() refills them from `spilled`. False: there are no more.
 void begin_rows(ScanState* s);
 void sort_rows(ScanState* s);
+// Keeps the first rows of a round, after sort_rows(). The others wait for the next round
+// (refine.cpp).
+void hold_back_rows(ScanState* s, Size count);
 bool more_rows(ScanState* s);
 
 // --- refine.cpp
@@ -424,15 +442,6 @@ void find_left_out(ScanState* s);
 // The next rows of the round, of candidates that wait. False: there are none.
 bool more_waiting_rows(IndexScanDesc scan, ScanState* s);
 
-// --- lists.cpp (more below)
-
-// After candidates were ranked, where the scan checks the plan's filters: aims at as many lists and
-// candidates as the share that passed asks for.
-void aim_by_filter(Relation index, ScanState* s);
-// After candidates were ranked, where the scan has conditions: aims at more of them if codes tell
-// too little.
-void aim_by_codes(ScanState* s);
-
 // --- pending.cpp
 
 // Reads the rows of the set, in the order of their TIDs, and passes on the visible ones that pass
@@ -458,14 +467,16 @@ bool pending_has_moved(Relation index, const ScanState* s);
 
 // --- lists.cpp
 
-// Where this share of the rows passes a filter, a search takes no more than without it.
-inline constexpr double nearly_all = 0.75;
-
-// Whether the lists show how many of them the scan reads (widening.h).
-bool widens(const ScanState* s);
 uint32 bounded_probes(uint32 probes, const MetaPage& meta);
-// From how many entries a query that decides on its lists takes its radius for k rows.
-uint32 entries_for_radius(const ScanState* s, uint32 k);
+// Aims at this many nearest rows: how many lists and candidates the next walk takes.
+void aim_at(ScanState* s, uint32 rows);
+// Reports where the last search stopped, and the recall that was measured of searches that stop
+// there: with the score of the first list that it did not take as their threshold, or with as many
+// lists. The service does not tell scores: its searches have the recall of their threshold.
+void expect_recall(ScanState* s);
+// Begins the lists again for more rows: what was ranked is skipped. False: memory does not hold as
+// many candidates. Then the scan goes on behind those that it has, group by group.
+bool search_for_more(Relation index, ScanState* s, double rows);
 // Ranks the next candidates of the current group; at the group's end the next group begins.
 void gather_from_lists(IndexScanDesc scan, ScanState* s);
 

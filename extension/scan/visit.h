@@ -14,7 +14,8 @@ extern "C" {
 namespace pgwarp {
 
 // Reads the rows of candidates, which are in the order of their TIDs, and calls `visible` with each
-// candidate that has a visible row, and the row's distance. The row is the one that was read last.
+// candidate that has a visible row, and the row's distance; it returns whether the row is wanted.
+// The row is the one that was read last.
 template <typename Visible>
 void visit_rows(ScanState* s, const Candidate* candidates, Size count, Visible visible) {
     if (count == 0) return;
@@ -36,7 +37,8 @@ void visit_rows(ScanState* s, const Candidate* candidates, Size count, Visible v
         prefetch(i + page_ahead, PrefetchStage::page);
         prefetch(i + tuple_ahead, PrefetchStage::tuple);
         const StoredVector row = read_row(reader_of(s), number_tid(candidates[i].id));
-        if (row) visible(candidates[i], row_distance(s, row));
+        const bool passes = row && visible(candidates[i], row_distance(s, row));
+        note_visit(s, candidates[i].distance, passes);
     }
 }
 

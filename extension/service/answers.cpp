@@ -241,7 +241,7 @@ const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
     if (slot.block < 0 ||
         !owns_block(own_device, static_cast<int>(number), static_cast<uint32>(slot.block)))
         return "the block is not that of the slot";
-    if (slot.k == 0 || slot.k > service_most_k || slot.dims > max_dims || slot.near_k > slot.k)
+    if (slot.k == 0 || slot.k > service_most_k || slot.dims > max_dims)
         return "k or dims are out of range";
     if (slot.first_probe >= slot.probes || slot.probes - slot.first_probe > service_most_lists)
         return "probes are out of range";
@@ -260,16 +260,11 @@ const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
     search->dims = slot.dims;
     search->k = slot.k;
     search->probes = slot.probes;
-    search->threshold = slot.threshold;
-    search->radius_k = slot.radius_k;
-    search->first_entries = slot.first_entries;
-    search->first_lists = slot.first_lists;
-    search->wider_k = slot.wider_k;
+    search->plan = slot.plan;
     search->refined_k = slot.refined_k;
     search->narrowed = slot.narrowed != 0;
     search->wants_versions = slot.wants_versions != 0;
     search->first_probe = slot.first_probe;
-    search->near_k = slot.near_k;
     search->floor = slot.floor;
     search->conditions = {copied.conditions.data(), slot.conditions, copied.values.data(),
                           slot.values};

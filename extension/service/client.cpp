@@ -278,13 +278,7 @@ ScanCosts service_costs(bool refines) {
     // For each list, a backend compares the version with that on the pages, or with the one that it
     // has seen there.
     constexpr double probe = 1750;
-    // A device's selection of 1,000 has this many times the time of one of 100 (bench/notes).
-    constexpr double slower_selection = 1.7;
-    ScanCosts costs{probe, service->look_up_cost};
-    costs.refines = refines;
-    costs.refinement = service->look_up_cost;
-    costs.many_candidates = refines && service->look_up_cost < 1 ? slower_selection : 1;
-    return costs;
+    return {probe, service->look_up_cost, refines};
 }
 
 // Makes the worker look at a slot.
@@ -321,17 +315,12 @@ SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted, Serv
     slot->dims = wanted.dims;
     slot->k = wanted.k;
     slot->probes = wanted.probes;
-    slot->threshold = wanted.threshold;
-    slot->radius_k = wanted.radius_k;
-    slot->first_entries = wanted.first_entries;
-    slot->first_lists = wanted.first_lists;
-    slot->wider_k = wanted.wider_k;
+    slot->plan = wanted.plan;
     slot->refined_k = wanted.refined_k;
     slot->narrowed = wanted.narrowed;
     slot->wants_versions = wanted.wants_versions;
     slot->range = wanted.range;
     slot->first_probe = wanted.first_probe;
-    slot->near_k = wanted.near_k;
     slot->floor = wanted.floor;
     slot->conditions = static_cast<uint32>(wanted.conditions.size());
     slot->values = count_values(wanted.conditions);

@@ -40,18 +40,13 @@ struct WantedSearch {
     uint32 dims;
     uint32 k;  // 0: no search, but a question how many lists are resident
     uint32 probes;
-    // Above 0: the search decides how many of these lists it takes. Not narrowed.
-    float threshold;
-    uint32 radius_k;
-    uint32 first_entries;
-    uint32 first_lists;
-    uint32 wider_k;
+    // With a threshold, the search decides how many of these lists it takes.
+    ListPlan plan;
     // Above 0: candidates are scored by their refinements, and those named that may be among this
     // number of nearest rows (list_store.h). Not narrowed.
     uint32 refined_k;
     bool narrowed;  // list_store.h; needed for all that follows up to `conditions`
     uint32 first_probe;
-    uint32 near_k;
     Neighbor floor = {-std::numeric_limits<float>::infinity(), 0};
     // Whose answer the search goes on from; null: it begins. Asked first.
     ServiceDevice* device = nullptr;

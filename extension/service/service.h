@@ -98,11 +98,7 @@ struct SearchSlot {
     // block names lists that the device lacks.
     uint32 k;
     uint32 probes;
-    float threshold;  // as in MirrorSearch
-    uint32 radius_k;
-    uint32 first_entries;
-    uint32 first_lists;
-    uint32 wider_k;
+    ListPlan plan;
     uint32 refined_k;
     // 0 or 1; no bool, which may have no other value:
     uint8 narrowed;        // list_store.h
@@ -113,7 +109,6 @@ struct SearchSlot {
     bool names_outdated;  // the block has the list
     // Written by the backend before it submits:
     uint32 first_probe;
-    uint32 near_k;
     Neighbor floor;
     uint32 conditions;  // in the block
     uint32 values;

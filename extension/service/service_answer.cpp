@@ -31,7 +31,6 @@ bool copy_answer(const SearchSlot* slot, uint32 k, uint32 lists, ServiceAnswer* 
     answer->found_count = slot->found_count;
     answer->taken = slot->taken;
     answer->would_take_more = slot->taken >= slot->probes;
-    answer->counts_near = answer->found_count >= slot->near_k;
     answer->probed_count = slot->probed_count;
     answer->searched = slot->searched;
     answer->refined = slot->refined_k > 0;

@@ -33,7 +33,6 @@ struct ServiceAnswer {
     uint32 asked;            // those that gave the answer, a bit each, where they are several
     MirrorProbe outdated;    // if resident: send the worker what it lacks of this list
     SearchedLists searched;  // if narrowed
-    bool counts_near;        // searched.near was counted everywhere
     bool sent_model;         // this search has sent the model
     Patience patience;       // the rest of it is for completing the answer
 };

@@ -286,14 +286,8 @@ Merged merge_lists(const MirrorKey& key, const Given& given, const Shards& shard
 void add_part(uint32 k, bool repeated, ServiceAnswer* part, ServiceAnswer* answer) {
     SearchedLists& all = answer->searched;
     const SearchedLists& here = part->searched;
-    // Entries of lists on two devices are counted twice. Counts that are too low make the scan look
-    // into more lists, and so does that of the last group if it is too high.
+    // Entries of lists on two devices are counted twice.
     const uint32 passed = repeated ? Max(all.passed, here.passed) : all.passed + here.passed;
-    for (uint32 group = 0; group < near_groups; ++group)
-        all.near[group] = repeated && group + 1 < near_groups
-                              ? Max(all.near[group], here.near[group])
-                              : all.near[group] + here.near[group];
-    answer->counts_near &= part->counts_near;
     answer->would_take_more |= part->would_take_more;
     if (part->refined)
         add_refined(*part, repeated, answer);
@@ -309,7 +303,6 @@ void take_part(ServiceAnswer* part, ServiceAnswer* answer) {
     answer->found_count = part->found_count;
     answer->searched = part->searched;
     answer->left_out = part->left_out;
-    answer->counts_near = part->counts_near;
     answer->would_take_more = part->would_take_more;
     answer->refined = part->refined;
 }
@@ -402,22 +395,18 @@ bool merge_parts(Relation index, const MetaPage& meta, const MirrorKey& key, con
 // all. Where chance has put more of a query's near entries there than its share, it would end too
 // early: so it takes some lists more than one with all lists would.
 void share_effort(double share, WantedSearch* search) {
-    // It counts what is as near as its part of the nearest.
-    search->near_k = static_cast<uint32>(std::ceil(share * search->near_k));
-    if (!(search->threshold > 0) || share >= 1) return;
+    if (!(search->plan.threshold > 0) || share >= 1) return;
     // Of the k nearest rows it has hardly ever more than this. Of few rows it may have all.
     constexpr uint32 few_rows = 100;
-    const auto most_of = [share](uint32 rows) {
-        const double expected = share * rows;
-        const double most = std::ceil(expected + 2 * std::sqrt(expected * (1 - share)));
-        return Max(Min(static_cast<uint32>(most), rows), Min(rows, few_rows));
-    };
-    search->radius_k = most_of(search->radius_k);
-    search->wider_k = most_of(search->wider_k);
-    // Scores grow with the root of the entries seen.
-    constexpr double margin = 1.25;
-    search->threshold *= static_cast<float>(std::sqrt(Min(margin * share, 1.0)));
-    search->first_entries = Max(static_cast<uint32>(std::ceil(share * search->first_entries)), 1u);
+    const auto rows = search->plan.k;
+    const double expected = share * rows;
+    const double most = std::ceil(expected + 2 * std::sqrt(expected * (1 - share)));
+    search->plan.k = Max(Min(static_cast<uint32>(most), rows), Min(rows, few_rows));
+    // Scores grow with the entries seen.
+    constexpr double margin = 1.5;
+    const auto less = static_cast<float>(Min(margin * share, 1.0));
+    search->plan.threshold *= less;
+    search->plan.outside.threshold *= less;
 }
 
 // What the device of a part has of the index: what it should have, or more where lists are still to

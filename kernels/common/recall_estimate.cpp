@@ -10,10 +10,6 @@ namespace {
 // An audit has lost two thirds of its weight after this many others.
 constexpr double memory = 1000;
 
-// Where the mean recall shall be, above the target, in logits: the estimate errs to both sides, and
-// an audit does not find the last neighbors either. At a target of 0.95 it is half a percent.
-constexpr double above_target = 0.12;
-
 // Half the width of a 95% interval, in standard errors.
 constexpr double interval_width = 1.96;
 
@@ -22,8 +18,9 @@ void fade(RecallEstimate* estimate, double factor) {
     estimate->squared_weights *= factor * factor;
     estimate->recall *= factor;
     estimate->squared_recall *= factor;
+    estimate->poor *= factor;
     estimate->target *= factor;
-    estimate->aimed *= factor;
+    estimate->correction *= factor;
 }
 
 double mean_of(const RecallEstimate& estimate) {
@@ -40,24 +37,13 @@ double variance_of(const RecallEstimate& estimate) {
     return std::max(seen, least_share * doubted * (1 - doubted));
 }
 
-// The mean recall, away from 1 by as much as the audits cannot tell from it.
-double doubted_mean(const RecallEstimate& estimate) {
-    return std::min(mean_of(estimate), 1 - 0.25 / (effective_audits(estimate) + 1));
-}
-
-// Variance of the logit of the mean recall.
-double logit_variance(const RecallEstimate& estimate) {
-    const double mean = std::clamp(doubted_mean(estimate), 0.001, 0.999);
-    const double slope = mean * (1 - mean);
-    return variance_of(estimate) / effective_audits(estimate) / (slope * slope);
-}
-
 }  // namespace
 
 void add_audit(RecallEstimate* estimate, const AuditResult& result) {
     fade(estimate, 1 - 1 / memory);
-    *estimate = together(*estimate, {1, 1, result.recall, result.recall * result.recall,
-                                     result.target, result.aimed});
+    *estimate = together(
+        *estimate, {1, 1, result.recall, result.recall * result.recall,
+                    result.recall < poor_recall ? 1.0 : 0.0, result.target, result.correction});
 }
 
 void fade_before_step(RecallEstimate* estimate, double step) {
@@ -65,9 +51,13 @@ void fade_before_step(RecallEstimate* estimate, double step) {
 }
 
 RecallEstimate together(const RecallEstimate& a, const RecallEstimate& b) {
-    return {a.weights + b.weights, a.squared_weights + b.squared_weights,
-            a.recall + b.recall,   a.squared_recall + b.squared_recall,
-            a.target + b.target,   a.aimed + b.aimed};
+    return {a.weights + b.weights,
+            a.squared_weights + b.squared_weights,
+            a.recall + b.recall,
+            a.squared_recall + b.squared_recall,
+            a.poor + b.poor,
+            a.target + b.target,
+            a.correction + b.correction};
 }
 
 double effective_audits(const RecallEstimate& estimate) {
@@ -90,6 +80,10 @@ double mean_target(const RecallEstimate& estimate) {
     return estimate.target / estimate.weights;
 }
 
+double poor_share(const RecallEstimate& estimate) {
+    return estimate.poor / estimate.weights;
+}
+
 double logit(double share) {
     constexpr double least = 1e-4;
     share = std::clamp(share, least, 1 - least);
@@ -101,22 +95,18 @@ double corrected_recall(double target, double correction) {
     return 1 / (1 + std::exp(-(std::log(target / (1 - target)) + correction)));
 }
 
-double wanted_correction(const RecallEstimate& estimate, const CorrectionPrior& prior) {
-    // The curve errs by as much, whatever the correction was when it was used.
-    const double bias = logit(doubted_mean(estimate)) - logit(estimate.aimed / estimate.weights);
-    const double measured = above_target - bias;
-    const double trust = prior.variance / (prior.variance + logit_variance(estimate));
-    return prior.mean + trust * (measured - prior.mean);
-}
-
-double next_correction(const RecallEstimate& estimate, const CorrectionPrior& prior,
-                       double in_force) {
-    const double wanted =
-        std::clamp(wanted_correction(estimate, prior), least_correction, most_correction);
-    const double chance = std::max(0.05, 0.5 * std::sqrt(logit_variance(estimate)));
-    if (std::abs(wanted - in_force) <= chance) return in_force;
-    return std::clamp(wanted, in_force - longest_correction_step,
-                      in_force + longest_correction_step);
+double next_correction(const RecallEstimate& estimate, double in_force) {
+    constexpr double least_step = 0.05;
+    const RecallInterval interval = recall_interval(estimate);
+    // The curve errs by as much, in logits, whatever the correction was when it was used.
+    const double target = logit(mean_target(estimate)) + estimate.correction / estimate.weights;
+    double next = in_force;
+    if (in_force < target - logit(interval.high)) next = target - logit(interval.recall);
+    if (in_force > target - logit(interval.low)) next = target - logit(interval.low);
+    next = std::clamp(next, in_force - longest_correction_step, in_force + longest_correction_step);
+    next = std::clamp(next, 0.0, most_correction);
+    return next > 0 && next < most_correction && std::abs(next - in_force) < least_step ? in_force
+                                                                                        : next;
 }
 
 uint32_t audits_to_next_correction(const RecallEstimate& estimate) {

@@ -1,8 +1,8 @@
 #include "kernels/cpu/list_search.h"
 
 #include "kernels/distance.h"
-#include "kernels/list_effort.h"
 #include "kernels/list_levels.h"
+#include "kernels/list_plan.h"
 #include "kernels/list_scan.h"
 
 #include <algorithm>
@@ -149,27 +149,34 @@ float row_distance(const StoredLists& stored, const float* table, const StoredLi
 // The lists that a query takes, in the order of their ranks.
 class TakenLists {
   public:
-    explicit TakenLists(const ListQuery& wanted)
-        : limit_{wanted.threshold, wanted.radius_k, wanted.first_entries, wanted.first_lists,
-                 wanted.wider_k} {}
+    TakenLists(const StoredLists& stored, const ListQuery& wanted, const SearchScratch& scratch)
+        : walk_(wanted.plan) {
+        if (wanted.first_probe == 0) return;
+        for (uint32_t rank = 0; rank < wanted.first_probe; ++rank)
+            entries_ += stored.lists[scratch.order[rank]].count;
+        passed_ = before_ = wanted.plan.entries;
+        walk_ =
+            ListWalk(wanted.plan, wanted.first_probe, entries_, scratch.terms[scratch.order[0]]);
+    }
 
     // Whether the query takes the list, too; if so, its entries count for the next ones.
     bool take(const StoredList& list, float term, CandidateSelection& selection) {
-        if (count_ == 0)
-            limit_.nearest = term;
-        else if (!limit_.takes(term, count_, entries_, selection))
-            return false;
+        if (!walk_.takes(term, entries_, passed_, selection)) return false;
         entries_ += list.count;
-        ++count_;
+        passed_ += list.count;
         return true;
     }
-    uint32_t count() const { return count_; }
-    bool has_radius() const { return limit_.has_radius; }
+    // Of the list taken last, entries that do not pass the query's conditions.
+    void leave_out(uint32_t entries) { passed_ -= entries; }
+    uint32_t count() const { return walk_.taken(); }
+    // In the lists that were taken here.
+    double passed() const { return passed_ - before_; }
 
   private:
-    ListLimit limit_;
+    ListWalk walk_;
     double entries_ = 0;
-    uint32_t count_ = 0;
+    double passed_ = 0;
+    double before_ = 0;
 };
 
 // The id of a candidate: its TID, or where its entry lies.
@@ -185,7 +192,7 @@ uint32_t scan_bytes(const StoredLists& stored, const float* vector, const ListQu
     scratch.table.resize(size_t{stored.shape.m} * codewords);
     build_table(stored.quantizer(), vector, scratch.table.data());
     const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
-    TakenLists taken(wanted);
+    TakenLists taken(stored, wanted, scratch);
     for (uint32_t i = 0; i < probes; ++i) {
         const StoredList& list = stored.lists[scratch.order[i]];
         if (!taken.take(list, scratch.terms[scratch.order[i]], selection)) break;
@@ -223,7 +230,7 @@ uint32_t scan_halves(const StoredLists& stored, const float* vector, const ListQ
     build_table(stored.quantizer(), vector, scratch.table.data());
     scratch.hits.resize(part_entries);
     const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
-    TakenLists taken(wanted);
+    TakenLists taken(stored, wanted, scratch);
     for (uint32_t i = 0; i < probes; ++i) {
         const StoredList& list = stored.lists[scratch.order[i]];
         const float term = scratch.terms[scratch.order[i]];
@@ -248,9 +255,9 @@ uint32_t scan_halves(const StoredLists& stored, const float* vector, const ListQ
     return taken.count();
 }
 
-// Entries that pass the query's conditions. Returns their number.
-uint32_t scan_passing(const StoredLists& stored, const CpuBatch& batch, size_t query,
-                      SearchScratch& scratch, CandidateSelection& selection) {
+// Entries that pass the query's conditions. Sets the batch's `searched` and `taken`.
+void scan_passing(const StoredLists& stored, CpuBatch& batch, size_t query, SearchScratch& scratch,
+                  CandidateSelection& selection) {
     const ListQuery& wanted = batch.wanted[query];
     scratch.conditions.resize(wanted.conditions);
     unpack_conditions({batch.conditions + query * batch.shape.conditions, wanted.conditions,
@@ -262,16 +269,17 @@ uint32_t scan_passing(const StoredLists& stored, const CpuBatch& batch, size_t q
     const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
     // Looking up one entry alone takes this many times as long as with its list.
     constexpr uint32_t alone = 4;
-    uint32_t passed = 0;
+    TakenLists taken(stored, wanted, scratch);
     for (uint32_t rank = wanted.first_probe; rank < probes; ++rank) {
         const uint32_t number = scratch.order[rank];
         const StoredList& list = stored.lists[number];
         const float term = scratch.terms[number];
+        if (!taken.take(list, term, selection)) break;
         scratch.passing.resize(passing_words(list.count));
         const uint32_t here = check_conditions(list.attribute_columns(stored.attributes),
                                                scratch.conditions, scratch.passing.data());
+        taken.leave_out(list.count - here);
         if (here == 0) continue;
-        passed += here;
         const bool all = here * alone >= list.count;
         if (all) {
             scratch.distances.resize(list.stride);
@@ -287,46 +295,22 @@ uint32_t scan_passing(const StoredLists& stored, const CpuBatch& batch, size_t q
                 if (!(distance > selection.bound())) selection.offer(distance, list.ids[entry]);
             }
     }
-    return passed;
-}
-
-// Counts the entries within the distance, in a sample. After scan_passing().
-void count_near(const StoredLists& stored, const ListQuery& wanted, const SearchScratch& scratch,
-                float distance, SearchedLists* searched) {
-    const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
-    uint64_t entries = 0;
-    for (uint32_t rank = wanted.first_probe; rank < probes; ++rank)
-        entries += stored.lists[scratch.order[rank]].count;
-    const auto step = static_cast<uint32_t>(entries / near_sample + 1);
-    uint32_t next = 0;  // entry of the list to look at
-    for (uint32_t rank = wanted.first_probe; rank < probes; ++rank) {
-        const uint32_t number = scratch.order[rank];
-        const StoredList& list = stored.lists[number];
-        uint32_t near = 0;
-        for (; next < list.count; next += step)
-            near += row_distance(stored, scratch.table.data(), list, scratch.terms[number], next) <=
-                            distance
-                        ? step
-                        : 0;
-        next -= list.count;
-        searched->near[near_group(rank, probes)] += near;
-    }
+    batch.taken_room[query] = taken.count();
+    batch.searched_room[query] = {static_cast<uint32_t>(taken.passed()), 0};
 }
 
 }  // namespace
 
 uint32_t limit_lists(const StoredLists& stored, const ListQuery& wanted, SearchScratch& scratch) {
     const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
-    if (!(wanted.threshold > 0)) return probes;
-    const uint32_t rows = std::max(wanted.radius_k, wanted.wider_k);
-    scratch.candidates.resize(CandidateSelection::room_for(rows));
-    CandidateSelection selection(scratch.candidates.data(), rows, no_floor);
-    TakenLists taken(wanted);
+    if (!(wanted.plan.threshold > 0)) return probes;
+    scratch.candidates.resize(CandidateSelection::room_for(wanted.plan.k));
+    CandidateSelection selection(scratch.candidates.data(), wanted.plan.k, no_floor);
+    TakenLists taken(stored, wanted, scratch);
     for (uint32_t i = 0; i < probes; ++i) {
         const StoredList& list = stored.lists[scratch.order[i]];
         const float term = scratch.terms[scratch.order[i]];
         if (!taken.take(list, term, selection)) break;
-        if (taken.has_radius()) continue;
         scratch.distances.resize(list.stride);
         scan_codes(scratch.table.data(), stored.shape.m, list.code_columns(), term,
                    scratch.distances.data());
@@ -398,8 +382,7 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
     CandidateSelection selection(scratch.candidates.data(), wanted.k,
                                  batch.shape.narrowed ? floor : no_floor);
     if (batch.shape.narrowed)
-        batch.searched_room[query] = {
-            scan_passing(stored, batch, query, scratch, selection), 0, {}};
+        scan_passing(stored, batch, query, scratch, selection);
     else if (stored.shape.bits == 4)
         batch.taken_room[query] = scan_halves(stored, vector, wanted, ids, scratch, selection);
     else
@@ -412,9 +395,6 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
         found[i] = {static_cast<float>(scratch.candidates[i].distance), scratch.candidates[i].id};
     batch.count_room[query] = static_cast<uint32_t>(count);
     if (batch.shape.narrowed) batch.searched_room[query].more = !result.complete;
-    if (batch.shape.narrowed && wanted.near_k > 0 && count >= wanted.near_k)
-        count_near(stored, wanted, scratch, found[wanted.near_k - 1].distance,
-                   &batch.searched_room[query]);
 }
 
 }  // namespace pgwarp

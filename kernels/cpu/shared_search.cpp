@@ -237,7 +237,7 @@ size_t shared_tasks(const StoredLists& stored, CpuBatch& batch, size_t queries, 
         // Of the lists that a query may take, it takes some.
         constexpr size_t some = 8;
         const size_t probes = std::min(batch.wanted[i].probes, stored.shape.lists);
-        visits += batch.wanted[i].threshold > 0 ? (probes + some - 1) / some : probes;
+        visits += batch.wanted[i].plan.threshold > 0 ? (probes + some - 1) / some : probes;
     }
     constexpr size_t min_visits = 8;  // of a list
     const size_t tasks = tasks_for(queries, threads);

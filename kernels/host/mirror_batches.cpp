@@ -67,15 +67,11 @@ void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
               .probes = std::clamp(search.probes, 1u, shape.lists),
               .first_probe = search.first_probe,
               .conditions = conditions.count,
-              .near_k = std::min(search.near_k, search.k),
               .floor_id = search.floor.id,
               .floor_distance = search.floor.distance};
-    if (search.threshold > 0 && !batch.shape.narrowed) {
-        wanted.threshold = search.threshold;
-        wanted.radius_k = std::clamp(search.radius_k, 1u, wanted.k);
-        wanted.first_entries = search.first_entries;
-        wanted.first_lists = search.first_lists;
-        wanted.wider_k = std::min(search.wider_k, wanted.k);
+    if (search.plan.threshold > 0) {
+        wanted.plan = search.plan;
+        wanted.plan.k = std::clamp(search.plan.k, 1u, wanted.k);
     }
     if (batch.shape.refined) wanted.refined_k = std::clamp(search.refined_k, 1u, wanted.k);
     std::copy_n(conditions.items, conditions.count, batch.conditions + at * batch.shape.conditions);

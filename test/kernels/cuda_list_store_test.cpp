@@ -250,38 +250,6 @@ TEST_F(CudaListStoreTest, AppendsAttributes) {
     }
 }
 
-// A sample stands for the entries of many lists.
-TEST_F(CudaListStoreTest, EstimatesTheNeighborhood) {
-    const Context context(options());
-    ListCase c;
-    c.lists = 40;
-    c.probes = 40;
-    c.entries = 100000;
-    c.k = 100;
-    c.queries = 3;
-    c.attributes = {4};
-    c.numbers = 10;
-    ListWorld world(c, test_seed());
-    const auto store = make_list_store(context, world.quantizer(), world.attributes());
-    world.put_all(*store);
-    const auto batch = world.make_batch(*store);
-    for (size_t q = 0; q < c.queries; ++q) batch->wanted[q].near_k = 50;
-    store->search(*batch, c.queries);
-    for (size_t q = 0; q < c.queries; ++q) {
-        world.check(*batch, q);
-        if (batch->found_counts[q] < 50) continue;
-        const double bound = batch->found[q * batch->found_stride + 49].distance;
-        double near = 0;
-        for (uint32_t l = 0; l < c.lists; ++l)
-            for (size_t e = 0; e < world.lists()[l].ids.size(); ++e)
-                near += world.distance(world.queries().data() + q * c.dims, l, e) <= bound;
-        // About every fourth tile: within five deviations.
-        uint32_t counted = 0;
-        for (const uint32_t here : batch->searched[q].near) counted += here;
-        EXPECT_NEAR(counted, near, 5 * std::sqrt(3 * near) + 64) << near;
-    }
-}
-
 // The bound of a query's first list lets nearly everything through: the search starts over.
 TEST_F(CudaListStoreTest, SurvivesMoreCandidatesThanItHasRoomFor) {
     const Context context(options());

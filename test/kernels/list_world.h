@@ -267,7 +267,6 @@ class ListWorld {
             batch->wanted[q] = {.k = case_.k,
                                 .probes = case_.probes,
                                 .conditions = static_cast<uint32_t>(conditions_[q].items.size())};
-            if (shape.narrowed) batch->wanted[q].near_k = std::min(case_.k, 3u);
             if (shape.refined) batch->wanted[q].refined_k = std::min(case_.k, case_.refined_k);
             std::copy(conditions.items.begin(), conditions.items.end(),
                       batch->conditions + q * shape.conditions);
@@ -357,7 +356,6 @@ class ListWorld {
                 exact > floor + 2 * tolerance())
                 missed += !seen.contains(id);
         EXPECT_EQ(missed, 0u) << case_;
-        if (narrowed) check_near(batch, query, held);
     }
 
     // Of a row, by the metric's own units.
@@ -433,38 +431,6 @@ class ListWorld {
             }
         }
         EXPECT_EQ(seen, count) << case_;
-    }
-
-    // What a narrowed search says of the neighborhood of the near_k-th found.
-    void check_near(const ListBatch& batch, size_t query, const std::vector<bool>* held) const {
-        const ListQuery wanted = batch.wanted[query];
-        const SearchedLists& searched = batch.searched[query];
-        if (wanted.near_k == 0 || batch.found_counts[query] < wanted.near_k) {
-            for (const uint32_t near : searched.near) EXPECT_EQ(near, 0u) << case_;
-            return;
-        }
-        const double distance =
-            batch.found[query * batch.found_stride + wanted.near_k - 1].distance;
-        const uint32_t probes = std::min(wanted.probes, case_.lists);
-        const uint32_t* probed = batch.probed + query * batch.probed_stride;
-        uint32_t low[near_groups] = {}, high[near_groups] = {};
-        uint64_t places = 0;  // with the padding that a device has
-        for (uint32_t i = wanted.first_probe; i < probes; ++i) {
-            if (held && !(*held)[probed[i]]) continue;
-            const uint32_t group = near_group(i, probes);
-            places += (lists_[probed[i]].ids.size() + 31) / 32 * 32;
-            for (size_t e = 0; e < lists_[probed[i]].ids.size(); ++e) {
-                const double exact =
-                    this->distance(queries_.data() + query * case_.dims, probed[i], e);
-                low[group] += exact < distance - tolerance();
-                high[group] += exact < distance + tolerance();
-            }
-        }
-        if (places >= near_sample) return;  // estimated
-        for (uint32_t g = 0; g < near_groups; ++g) {
-            EXPECT_GE(searched.near[g], low[g]) << case_;
-            EXPECT_LE(searched.near[g], high[g]) << case_;
-        }
     }
 
     bool passes(size_t query, uint32_t list, size_t entry) const {

@@ -31,7 +31,8 @@ CREATE INDEX hashed_v ON hashed USING ivfpq (v);
 CREATE INDEX ranged_v ON ranged USING ivfpq (v);
 ANALYZE items, queries, hashed, ranged;
 
--- Rows of a join: all, different ones, in order of their distances, of which all are right; and the share of the nearest.
+-- Rows of a join: all, different ones, in order of their distances, of which all are right; and whether they are the
+-- nearest, but for what the target allows and chance: two standard errors, if each row is missed by itself.
 CREATE TABLE found (query int, place int, id int, d float8);
 CREATE FUNCTION judge(k int, condition text DEFAULT 'true') RETURNS TABLE (rows bigint, different bigint, ordered boolean, sound boolean, recall text)
 LANGUAGE plpgsql AS $$
@@ -39,7 +40,8 @@ BEGIN
     RETURN QUERY EXECUTE format('WITH exact AS (SELECT q.id AS query, s.d FROM queries AS q,
             LATERAL (SELECT max(d) AS d FROM (SELECT v <-> q.v AS d FROM kept WHERE %s ORDER BY v <-> q.v LIMIT %s) AS s) AS s)
         SELECT count(*), count(DISTINCT (f.query, f.id)), bool_and(f.d >= f.before), bool_and(f.d = (i.v <-> q.v)::real),
-            CASE WHEN count(*) FILTER (WHERE f.d <= e.d::real) >= 0.95 * %s * (SELECT count(*) FROM queries) THEN ''as aimed at''
+            CASE WHEN count(*) FILTER (WHERE f.d <= e.d::real) 
+                    >= 0.95 * %2$s * (SELECT count(*) FROM queries) - 2 * sqrt(0.95 * 0.05 * %2$s * (SELECT count(*) FROM queries)) THEN ''as aimed at''
                  ELSE (count(*) FILTER (WHERE f.d <= e.d::real))::text END
         FROM (SELECT *, lag(d, 1, 0) OVER (PARTITION BY query ORDER BY place) AS before FROM found) AS f
             JOIN exact AS e USING (query) JOIN kept AS i USING (id) JOIN queries AS q ON q.id = f.query', condition, k, k);

@@ -69,14 +69,14 @@ SELECT curve_source FROM ivfpq_info('t_v');
 SELECT * FROM ivfpq_learn(NULL, 'q', 'v');
 SELECT * FROM ivfpq_learn('t_v', 'q', 'v', NULL);
 
-\qecho few rows; inner products have one effort for all
+\qecho few rows; inner products
 CREATE TABLE few AS SELECT i AS id, vec(i, 6)::vector(6) AS v FROM generate_series(1, 1200) AS i;
 CREATE INDEX few_v ON few USING ivfpq (v) WITH (lists = 10);
 CREATE INDEX few_ip ON few USING ivfpq (v vector_ip_ops) WITH (lists = 10);
 DELETE FROM few WHERE id > 50;
-SELECT k, used, new_recall FROM ivfpq_learn('few_v', 'q', 'v');
-SELECT by_query, threshold FROM ivfpq_info('few_ip');
-SELECT count(*) FROM ivfpq_recall_curve('few_ip', by_query => true);
+SELECT k, used, new_recall > 0.95 FROM ivfpq_learn('few_v', 'q', 'v');
+SELECT by_query, threshold > 0 FROM ivfpq_info('few_ip');
+SELECT count(*) > 0 FROM ivfpq_recall_curve('few_ip', by_query => true);
 SELECT k, used, new_recall > 0.9 FROM ivfpq_learn('few_ip', 'q', 'v');
 DELETE FROM few;
 SELECT error_of($$SELECT ivfpq_learn('few_v', 'q', 'v')$$);

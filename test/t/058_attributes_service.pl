@@ -128,7 +128,7 @@ BEGIN
 END
 $$;
 SQL
-my ($cold, $further) = (0, 0);
+my $cold = 0;
 for my $i (1 .. 40)
 {
 	my $condition = $i % 2 ? 'small < 3' : 'small IN (1, 4)';
@@ -144,13 +144,11 @@ for my $i (1 .. 40)
 		my ($found) = $cpu =~ /^(.*, candidates \d+), cpu/;
 		my ($served, $how) = $auto =~ /^(.*, candidates \d+), (.*)$/;
 		$cold += $how eq 'service with lists from pages true';
-		$further += $cpu =~ /candidates (\d+)/ && $1 > 40;
 		is($served, $found, "$condition, query $i of seed $seed: $how");
 	}
 }
-note("$cold searches with lists from pages, $further with more candidates");
+note("$cold searches with lists from pages");
 cmp_ok($cold, '>=', 10, 'the service answered before lists were resident');
-cmp_ok($further, '>=', 10, 'and some searches needed more candidates');
 # --- more lists than one search may have
 
 value($node, <<'SQL');
@@ -203,8 +201,8 @@ my $twenty = q{DO $$ BEGIN FOR n IN 1 .. 20 LOOP
 my ($some, $more) = split /\n/, value($node, "$by_index SET ivfpq.target_recall = 0.95; SET ivfpq.candidates = 80;
 	$twenty; $asked; $twenty; $asked");
 note("searches of the service for twenty queries: $some, then ", $more - $some);
-cmp_ok($some, '>', 20, 'the first queries are searched for twice or more');
-cmp_ok($more - $some, '<=', 23, 'most of the next ones once');
+cmp_ok($some, '<=', 23, 'most are searched for once');
+cmp_ok($more - $some, '<=', 23, 'so are the next ones');
 
 my ($fallbacks) = value($node, "SELECT fallbacks FROM pg_stat_pgwarp WHERE indexname = 'wide_v'");
 cmp_ok($fallbacks, '>', 0, 'the service was asked in vain');

@@ -14,7 +14,7 @@ namespace {
 // What the kernels need of a NarrowingView.
 struct NarrowedOutput {
     NarrowedCounts* counts;  // null: the queries are not narrowed
-    float* near_bounds;
+    SearchedLists* searched;
 };
 
 struct FinishArguments {
@@ -104,15 +104,8 @@ __device__ uint32_t narrowed_results(const FinishArguments& a, uint32_t query,
             if (first + i < count && item[i].distance >= limit) atomicMin(&results, first + i);
     }
     __syncthreads();
-    const bool near = wanted.near_k > 0 && wanted.near_k <= results;
-#pragma unroll
-    for (int i = 0; i < items; ++i)
-        if (near && first + i == wanted.near_k - 1)
-            a.narrowed.near_bounds[query] = ordered_value(item[i].distance);
-    if (threadIdx.x == 0) {
-        if (!near) a.narrowed.near_bounds[query] = __builtin_nanf("");
-        a.narrowed.counts[query].searched.more = beyond > results;
-    }
+    if (threadIdx.x == 0)
+        a.narrowed.searched[query] = {a.narrowed.counts[query].searched.passed, beyond > results};
     return results;
 }
 
@@ -290,7 +283,7 @@ void finish_search(const StoreView& store, const QueryView& queries,
 void finish_narrowed(const StoreView& store, const QueryView& queries,
                      const CandidateView& candidates, const NarrowingView& narrowing,
                      const AnswerView& answers, cudaStream_t stream) {
-    finish_final({store, queries, candidates, answers, {narrowing.counts, narrowing.near_bounds}},
+    finish_final({store, queries, candidates, answers, {narrowing.counts, narrowing.searched}},
                  stream);
 }
 

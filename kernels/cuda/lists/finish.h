@@ -22,7 +22,7 @@ void finish_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, Distances distances, const AnswerView& answers,
                    Turn turn);
 
-// For narrowed queries; distances are final. Also writes `more` of SearchedLists, and near_bounds.
+// For narrowed queries; distances are final. Also writes `searched`.
 void finish_narrowed(const StoreView& store, const QueryView& queries,
                      const CandidateView& candidates, const NarrowingView& narrowing,
                      const AnswerView& answers, cudaStream_t stream);

@@ -1,12 +1,11 @@
 #include "kernels/cuda/lists/limit_lists.h"
 
 #include "kernels/cuda/base/launch.cuh"
+#include "kernels/cuda/lists/narrow_run.cuh"
 #include "kernels/cuda/lists/query_table.cuh"
 #include "kernels/cuda/lists/store_of.cuh"
 #include "kernels/cuda/lists/tile_distances.cuh"
-#include "kernels/list_effort.h"
-
-#include <algorithm>
+#include "kernels/list_plan.h"
 
 namespace pgwarp::gpu {
 
@@ -15,19 +14,22 @@ namespace {
 struct LimitArguments {
     QueryScan scan;
     LimitedQueries queries;
+    NarrowingView narrowing;
     uint32_t resident_slices;  // of the table in shared memory: all, or none
 };
 
-// A warp's run of tiles among a query's first ones, 32 at a time: lane i keeps where tile i is.
+// What the queries of a launch have in common.
+enum class LimitKind { plain, mixed, narrowed };
+
+// A warp's run of tiles [tile, end), 32 at a time: lane i keeps where tile i is. As NarrowRun,
+// without conditions.
 template <class Shape, int width>
-class FirstRun {
+class PlainRun {
   public:
-    __device__ FirstRun(const LimitArguments& a, const ListTiles& tiles, uint32_t query,
-                        uint32_t tile, uint32_t end, const float* table)
-        : tiles_(tiles),
-          tile_(tile),
-          end_(end),
-          distances_(a.scan, query, a.resident_slices > 0 ? table : nullptr) {}
+    __device__ PlainRun(const QueryScan& scan, const NarrowingView&, const ListTiles& tiles,
+                        uint32_t query, uint32_t rank, uint32_t tile, uint32_t end,
+                        const float* table)
+        : tiles_(tiles), tile_(tile), end_(end), rank_(rank), distances_(scan, query, table) {}
 
     // All methods are called by all lanes.
     __device__ bool done() const { return at_ >= count_ && tile_ >= end_; }
@@ -69,123 +71,147 @@ class FirstRun {
 
     const ListTiles tiles_;
     uint32_t tile_, end_;
-    uint32_t rank_ = 0;  // not larger than that of tile_
+    uint32_t rank_;  // not larger than that of tile_
     uint32_t count_ = 0, at_ = 0;
     const CodeDistances<width> distances_;
     TileRef here_{};
     uint32_t first_ = 0;  // number of the tile's first entry in the store
 };
 
-// By the distances of the k-th nearest entry of the query's first lists, and of the wider_k-th;
-// infinity: they have fewer than k.
-template <class Shape, int width>
-__device__ float find_radius(const LimitArguments& a, uint32_t query, const ListTiles& all,
-                             uint32_t lists, typename BlockSelect<Shape>::Storage& storage,
-                             float* table) {
-    if (a.resident_slices > 0)
-        load_query_table<Shape::threads>(a.scan, a.resident_slices, query, 0, table);
-    __syncthreads();
-    const uint32_t tiles = all.start(lists), warp = threadIdx.x / 32;
-    const uint32_t k = a.scan.queries.wanted[query].radius_k;
-    const uint32_t rows = max(k, a.scan.queries.wanted[query].wider_k);
-    BlockSelect<Shape> select(storage, rows);
-    FirstRun<Shape, width> run(a, all, query, part_begin(tiles, warp, Shape::warps),
-                               part_begin(tiles, warp + 1, Shape::warps), table);
+// Called by the whole block. Offers the entries of the lists [begin, end) to the selection, each
+// warp those of a run of tiles. Returns how many pass the query's conditions, to the first thread.
+template <class Shape, int width, LimitKind kind>
+__device__ uint32_t scan_wave(const LimitArguments& a, uint32_t query, const ListTiles& all,
+                              uint32_t begin, uint32_t end, BlockSelect<Shape>& select,
+                              const float* table) {
+    using Run = std::conditional_t<kind == LimitKind::narrowed, NarrowRun<Shape, width>,
+                                   PlainRun<Shape, width>>;
+    __shared__ uint32_t passed;
+    if (threadIdx.x == 0) passed = 0;
+    const uint32_t first = all.start(begin), tiles = all.start(end) - first;
+    const uint32_t warp = threadIdx.x / 32;
+    Run run(a.scan, a.narrowing, all, query, begin, first + part_begin(tiles, warp, Shape::warps),
+            first + part_begin(tiles, warp + 1, Shape::warps), table);
+    const bool prunes = a.scan.queries.wanted[query].plan.k <= BlockSelect<Shape>::most_pruned;
     while (true) {
-        while (!run.done() && select.room() >= run.room) run.step(select);
+        while (!run.done()) {
+            if (select.room() < run.room && prunes) select.prune();
+            if (select.room() < run.room) break;
+            run.step(select);
+        }
         if (!__syncthreads_or(!run.done())) break;
         select.cut();
     }
-    select.cut();
-    const float infinity = bits_float(infinity_bits);
-    const uint32_t kept = select.kept_count();
-    if (kept < k) return infinity;
-    if (rows == k) return select.bound();
-    // The only key with k - 1 others below.
-    __shared__ float kth;
-    for (uint32_t i = threadIdx.x; i < kept; i += Shape::threads) {
-        const uint64_t key = select.kept()[i];
-        uint32_t below = 0;
-        for (uint32_t j = 0; j < kept; ++j) below += select.kept()[j] < key;
-        if (below == k - 1) kth = key_value(key);
+    if constexpr (kind == LimitKind::narrowed) {
+        const uint32_t mine = run.passed();
+        if (lane_id() == 0 && mine > 0) atomicAdd(&passed, mine);
     }
-    __syncthreads();
-    return wider_radius(kth, kept >= rows ? select.bound() : infinity);
+    select.cut();  // ends with a barrier
+    return passed;
 }
 
 // One block per query.
-template <class Shape, int width, bool mixed>
+template <class Shape, int width, LimitKind kind>
 __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
     auto* table = reinterpret_cast<float*>(storage + 1);
-    __shared__ uint32_t first_lists, taken;
+    __shared__ uint32_t stop;
     wait_for_kernels_before();
     const uint32_t query = blockIdx.x;
     const QueryView& queries = a.scan.queries;
     const ListQuery wanted = queries.wanted[query];
-    if (!(wanted.threshold > 0)) return;  // the whole block
+    const ListPlan& plan = wanted.plan;
+    if (!(plan.threshold > 0)) return;  // the whole block
+    constexpr bool mixed = kind == LimitKind::mixed;
     const StoreOf<mixed> store = store_of<mixed>(a.scan, query);
     const uint32_t probes = min(wanted.probes, store.model.shape.lists);
     const uint32_t* starts = queries.entry_starts + size_t{query} * (queries.probes + 1);
     const float* terms = queries.terms + size_t{query} * queries.probes;
-    if (threadIdx.x == 0) {
-        first_lists = max(min(wanted.first_lists, probes), 1u);
-        taken = probes;
+    const float nearest = fminf(plan.nearest, terms[0]);
+    if (a.resident_slices > 0)
+        load_query_table<Shape::threads>(a.scan, a.resident_slices, query, 0, table);
+    const ListTiles all(store, a.scan, query, probes);
+    BlockSelect<Shape> select(*storage, plan.k);
+    // A search that goes on with a later list has counted the entries before.
+    ListPlan rest = plan;
+    uint32_t taken = wanted.first_probe, passed = 0;
+    if (taken > 0) {
+        passed = static_cast<uint32_t>(plan.entries);
+        rest.entries = 0;
     }
-    __syncthreads();
-    for (uint32_t rank = threadIdx.x; rank < probes; rank += Shape::threads)
-        if (starts[rank] < wanted.first_entries) atomicMax(&first_lists, rank + 1);
-    __syncthreads();
-    const uint32_t lists = first_lists;
-    const float radius = find_radius<Shape, width>(
-        a, query, ListTiles(store, a.scan, query, probes), lists, *storage, table);
-    if (radius == bits_float(infinity_bits)) return;
-    // Scores grow with the rank.
-    for (uint32_t rank = lists + threadIdx.x; rank < probes; rank += Shape::threads)
-        if (list_score(terms[rank], terms[0], radius, static_cast<float>(starts[rank])) >
-            wanted.threshold)
-            atomicMin(&taken, rank);
-    __syncthreads();
+    ListWave wave = ListWave::after(rest, static_cast<float>(starts[taken]),
+                                    static_cast<float>(passed), bits_float(infinity_bits));
+    while (true) {
+        const uint32_t end = min(wave_end(taken), probes);
+        if (threadIdx.x == 0) stop = end;
+        __syncthreads();
+        for (uint32_t rank = taken + threadIdx.x; rank < end; rank += Shape::threads)
+            if (!wave.takes(plan, terms[rank], nearest, static_cast<float>(starts[rank])))
+                atomicMin(&stop, rank);
+        __syncthreads();
+        const uint32_t stopped = stop;
+        // Only a whole wave is followed by another, which needs its radius.
+        if (stopped < end || end == probes) {
+            taken = stopped;
+            break;
+        }
+        const uint32_t here = scan_wave<Shape, width, kind>(
+            a, query, all, taken, end, select, a.resident_slices > 0 ? table : nullptr);
+        taken = end;
+        passed = kind == LimitKind::narrowed ? passed + here : starts[end];
+        const float kth =
+            select.kept_count() >= plan.k ? select.bound() : bits_float(infinity_bits);
+        wave =
+            ListWave::after(rest, static_cast<float>(starts[end]), static_cast<float>(passed), kth);
+        __syncthreads();
+    }
     if (threadIdx.x != 0) return;
     a.queries.wanted[query].probes = taken;
     a.queries.taken[query] = taken;
 }
 
-template <class Shape, int width, bool mixed>
+template <class Shape, int width, LimitKind kind>
 void launch_limit(const LimitArguments& arguments, const Context& context, Turn turn) {
     constexpr size_t fixed = sizeof(typename BlockSelect<Shape>::Storage);
+    static_assert(fixed % 16 == 0);
     const QueryScan& scan = arguments.scan;
     const size_t table_bytes = float_table_size(scan.store.layout) * sizeof(float);
     const bool fits = table_bytes <= context.block_shared_bytes - fixed;
     LimitArguments with_table = arguments;
     with_table.resident_slices = fits ? scan.store.layout.slices : 0;
-    launch("limit_lists", limit_query<Shape, width, mixed>,
+    launch("limit_lists", limit_query<Shape, width, kind>,
            {scan.queries.count, Shape::threads, fixed + (fits ? table_bytes : 0), turn},
            with_table);
 }
 
-template <class Shape, bool mixed = false>
+template <class Shape, LimitKind kind>
 void launch_width(const LimitArguments& arguments, const Context& context, Turn turn) {
     if (arguments.scan.store.layout.width == 32)
-        launch_limit<Shape, 32, mixed>(arguments, context, turn);
+        launch_limit<Shape, 32, kind>(arguments, context, turn);
     else
-        launch_limit<Shape, 16, mixed>(arguments, context, turn);
+        launch_limit<Shape, 16, kind>(arguments, context, turn);
+}
+
+template <LimitKind kind>
+void launch_shape(const LimitArguments& arguments, const Context& context, Turn turn) {
+    if (arguments.scan.queries.k <= WideSelect::kept)
+        launch_width<WideSelect, kind>(arguments, context, turn);
+    else
+        launch_width<LargeSelect, kind>(arguments, context, turn);
 }
 
 }  // namespace
 
-void limit_lists(const QueryScan& scan, const LimitedQueries& queries, const Context& context,
-                 Turn turn) {
-    auto* limit_all = &launch_width<LargeSelect>;
-    static_assert(fast_list_k <= SmallSelect::kept);
-    if (scan.queries.stores)
-        limit_all = &launch_width<SmallSelect, true>;
-    else if (scan.queries.k <= SmallSelect::kept)
-        limit_all = &launch_width<SmallSelect>;
-    else if (scan.queries.k <= MediumSelect::kept)
-        limit_all = &launch_width<MediumSelect>;
-    limit_all({scan, queries, 0}, context, turn);
+void limit_lists(const QueryScan& scan, const LimitedQueries& queries,
+                 const NarrowingView* narrowing, const Context& context, Turn turn) {
+    static_assert(fast_list_k <= WideSelect::kept);
+    if (narrowing)
+        launch_shape<LimitKind::narrowed>({scan, queries, *narrowing, 0}, context, turn);
+    else if (scan.queries.stores)
+        launch_width<WideSelect, LimitKind::mixed>({scan, queries, {}, 0}, context, turn);
+    else
+        launch_shape<LimitKind::plain>({scan, queries, {}, 0}, context, turn);
 }
 
 }  // namespace pgwarp::gpu

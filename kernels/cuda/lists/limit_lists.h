@@ -1,7 +1,8 @@
-// How many of its lists each query takes (kernels/list_effort.h), before they are scanned.
+// How many of its lists each query takes (kernels/list_plan.h), before they are scanned.
 #pragma once
 
 #include "kernels/cuda/base/stream.h"
+#include "kernels/cuda/lists/narrowing.h"
 #include "kernels/cuda/lists/scan_queries.h"
 
 namespace pgwarp::gpu {
@@ -11,8 +12,9 @@ struct LimitedQueries {
     uint32_t* taken;    // (count), in mapped host memory: the same numbers
 };
 
-// For queries with a threshold. The scan's queries have entry_starts and terms.
-void limit_lists(const QueryScan& scan, const LimitedQueries& queries, const Context& context,
-                 Turn turn);
+// For queries with a threshold. The scan's queries have entry_starts and terms. `narrowing`: null
+// where they have no conditions.
+void limit_lists(const QueryScan& scan, const LimitedQueries& queries,
+                 const NarrowingView* narrowing, const Context& context, Turn turn);
 
 }  // namespace pgwarp::gpu

@@ -41,17 +41,23 @@ QueryView part_of(const SearchRequest& r, const ListSearchSpace& space, const Se
     return queries;
 }
 
-// The rest of a search by query, for narrowed queries, of which `first` is the first.
-void scan_narrowed_part(const Context& context, ListSearchSpace& space, const SearchRequest& r,
-                        const SearchPlan& plan, const QueryScan& scan, uint32_t first) {
-    const cudaStream_t stream = space.stream;
-    const uint32_t count = scan.queries.count;
+// What narrows the queries of which `first` is the first.
+NarrowingView narrowing_of(const SearchRequest& r, const ListSearchSpace& space,
+                           const SearchPlan& plan, uint32_t first) {
     NarrowingView narrowing = r.narrowing;
     narrowing.conditions += size_t{first} * narrowing.condition_stride;
     narrowing.values += size_t{first} * narrowing.value_stride;
     narrowing.counts = place<NarrowedCounts>(space, plan.narrowed_counts);
-    narrowing.near_bounds = place<float>(space, plan.near_bounds);
     narrowing.searched = r.searched + first;
+    return narrowing;
+}
+
+// The rest of a search by query, for narrowed queries, of which `first` is the first.
+void scan_narrowed_part(const Context& context, ListSearchSpace& space, const SearchRequest& r,
+                        const SearchPlan& plan, const QueryScan& scan,
+                        const NarrowingView& narrowing, uint32_t first) {
+    const cudaStream_t stream = space.stream;
+    const uint32_t count = scan.queries.count;
     // The two are adjacent.
     clear_async(place<char>(space, plan.counts),
                 plan.narrowed_counts.at + count * sizeof(NarrowedCounts) - plan.counts.at, stream);
@@ -59,7 +65,6 @@ void scan_narrowed_part(const Context& context, ListSearchSpace& space, const Se
     finish_narrowed(r.store, scan.queries, scan.candidates, narrowing,
                     {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},
                     stream);
-    count_near(scan, narrowing, context, stream);
 }
 
 // The end of a refined search. Few results: the kernel writes them to mapped host memory.
@@ -101,13 +106,16 @@ void search_by_query(const Context& context, ListSearchSpace& space, const Searc
         next = space.stream;
     }
     const QueryScan scan{r.store, queries, tables, plan.splits, candidates};
-    if (r.shape.narrowed) {
-        scan_narrowed_part(context, space, r, plan, scan, first);
-        return;
-    }
+    const NarrowingView narrowing =
+        r.shape.narrowed ? narrowing_of(r, space, plan, first) : NarrowingView{};
     if (r.shape.limited) {
-        limit_lists(scan, {r.wanted + first, r.taken + first}, context, next);
+        limit_lists(scan, {r.wanted + first, r.taken + first},
+                    r.shape.narrowed ? &narrowing : nullptr, context, next);
         next = early;
+    }
+    if (r.shape.narrowed) {
+        scan_narrowed_part(context, space, r, plan, scan, narrowing, first);
+        return;
     }
     scan_queries(scan, context, next);
     if (r.shape.refined) {

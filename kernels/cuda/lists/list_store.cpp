@@ -497,7 +497,7 @@ SearchShape CudaListStore::shape_of(CudaListBatch& batch, size_t queries,
         batch.taken_lists[i] = std::min(batch.wanted[i].probes, lists);
         shape.k = std::max(shape.k, batch.wanted[i].k);
         shape.probes = std::max(shape.probes, batch.taken_lists[i]);
-        shape.limited |= batch.wanted[i].threshold > 0;
+        shape.limited |= batch.wanted[i].plan.threshold > 0;
         shape.lists = std::max(shape.lists, lists);
     }
     for (const CudaListBatch::InUse& used : batch.in_use) {

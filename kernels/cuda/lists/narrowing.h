@@ -36,8 +36,7 @@ PGWARP_HOST_DEVICE size_t aligned_attributes(size_t tids_end) {
 // What the kernels count for one query.
 struct NarrowedCounts {
     SearchedLists searched;
-    uint32_t beyond;    // entries that pass and are beyond the floor
-    uint32_t finished;  // blocks that have counted near entries
+    uint32_t beyond;  // entries that pass and are beyond the floor
 };
 
 // For the queries of a batch, or of a part of it.
@@ -48,7 +47,6 @@ struct NarrowingView {
     const uint64_t* values;  // query i's at i * value_stride
     uint32_t value_stride;
     NarrowedCounts* counts;   // (count), zero initially
-    float* near_bounds;       // (count): the distance of the near_k-th found; NaN: none
     SearchedLists* searched;  // (count), in mapped host memory
 };
 

@@ -11,9 +11,4 @@ namespace pgwarp::gpu {
 void scan_narrowed(const QueryScan& scan, const NarrowingView& narrowing, const Context& context,
                    cudaStream_t stream);
 
-// After finish_narrowed(): counts the entries within the near_bounds, in a sample, and writes
-// `searched`.
-void count_near(const QueryScan& scan, const NarrowingView& narrowing, const Context& context,
-                cudaStream_t stream);
-
 }  // namespace pgwarp::gpu

@@ -73,7 +73,6 @@ void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan
     if (s.narrowed) {
         // Right behind `counts`: one call clears both.
         plan.narrowed_counts = cutter.cut(n * sizeof(NarrowedCounts));
-        plan.near_bounds = cutter.cut(n * sizeof(float));
     }
     plan.scratch_bytes = cutter.bytes();
 }
