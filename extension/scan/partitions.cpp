@@ -213,10 +213,10 @@ void begin_group_of(IndexScanDesc scan) {
                             rows_of_part(k, share)};
     }
     if (count > 1) {
-        const bool only_limit =
-            reads_only_limit(group) &&
-            std::all_of(members, members + count,
-                        [](const Member& member) { return returns_all_rows(member.scan); });
+        const bool only_limit = reads_only_limit(group) &&
+                                std::all_of(members, members + count, [](const Member& member) {
+                                    return returns_all_rows(member.scan);
+                                });
         search_together(members, count, k, !only_limit);
         if (only_limit) end_at_limit(members, count, k);
     }
