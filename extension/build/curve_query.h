@@ -41,7 +41,7 @@ inline constexpr uint32 far_queries_of = 8;  // one of this many queries measure
 // Thresholds of effort by query (kernels/list_plan.h) are measured on a grid of their own, which
 // suits any data. The curve gets the part of it that matters.
 inline constexpr int tried_thresholds = 56;
-inline constexpr uint32 outside_rows = 100;  // wanted of rows that do not see their own list
+inline constexpr uint32 outside_rows = 10;  // wanted of rows that do not see their own list
 inline double tried_threshold(int i) {
     constexpr double octaves = 0.6;
     return std::exp2(1 + octaves * i);
