@@ -93,7 +93,7 @@ is(settled('s_v'), '64 of 64, true', 'and nothing was moved for it');
 # Rounds: a whole scan has every row once, in the order of rounds; so has one that goes on where one device left off.
 my $session = session($node);
 $session->query('SET enable_seqscan = off; SET enable_sort = off');
-for my $limit (50, 5000)
+for my $limit (50, 2000)
 {
 	is($session->query("SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM s WHERE a = 3 ORDER BY v <-> vec(17, 16) LIMIT $limit) AS x"),
 		min($limit, 3000) . '|' . min($limit, 3000), "LIMIT $limit: each row once");
