@@ -34,6 +34,7 @@ my %calls = (
 	'`ivfpq_check`' => "SELECT count(*) FROM ivfpq_check('%2\$s', true)",
 	'`ivfpq_learn`' => "SELECT DISTINCT k, used FROM ivfpq_learn('%2\$s', 'q', 'v') ORDER BY 1",
 	'`ivfpq_recall`' => "SELECT ivfpq_recall('%2\$s')",
+	'`ivfpq_forget`' => "SELECT ivfpq_forget('%2\$s')",
 	'`pgwarp_prewarm`' => "SELECT pgwarp_prewarm('%2\$s') > 0",
 	'`knn_graph` with `method => \'ivfpq\'`' => "SELECT src, rank, distance FROM knn_graph('%1\$s', 'id', 'v', 3, method => 'ivfpq') ORDER BY 1, 2",
 	'`knn_graph`' => "SELECT src, rank, distance FROM knn_graph('%1\$s', 'id', 'v', 3, method => 'exact') ORDER BY 1, 2",
