@@ -141,15 +141,6 @@ void visit(ScanState* s, Size begin, Size end) {
     pfree(unvisited);
 }
 
-double distance_of_row(const ScanState* s, Size k) {
-    auto* distances = static_cast<double*>(palloc(s->round.count * sizeof(double)));
-    for (Size i = 0; i < s->round.count; ++i) distances[i] = s->round.rows[i].distance;
-    std::nth_element(distances, distances + k - 1, distances + s->round.count);
-    const double kth = distances[k - 1];
-    pfree(distances);
-    return kth;
-}
-
 // Rows that a waiting candidate may precede wait, too.
 void keep_back(ScanState* s, double limit) {
     Size kept = 0;
@@ -269,7 +260,7 @@ void visit_waiting(ScanState* s, Size k) {
         if (s->round.spilled) {
             // The rows of this round are many, and all are wanted.
         } else if (s->round.count >= k) {
-            const double kth = k > 0 ? distance_of_row(s, k) : not_known;
+            const double kth = k > 0 ? kth_distance(s, k) : not_known;
             end = next;
             while (end < known && refined.waiting[end].least <= kth) ++end;
             if (end == next) break;
