@@ -335,19 +335,16 @@ RowReader* reader_of(ScanState* s) {
     return s->reader;
 }
 
-double prepare_round(IndexScanDesc scan) {
+void prepare_round(IndexScanDesc scan) {
     ScanState* s = state_of(scan);
     start(scan, s);
-    constexpr double unknown = std::numeric_limits<double>::infinity();
-    if (s->conditions.never) return unknown;
+    if (s->conditions.never) return;
     prepare_scan(scan, s);
     const char* why;
-    if (s->meta.lists == 0 || s->exact.wanted || service_usable(scan->indexRelation, &why))
-        return unknown;
+    if (s->meta.lists == 0 || s->exact.wanted || service_usable(scan->indexRelation, &why)) return;
     const MemoryContext before = MemoryContextSwitchTo(s->context);
     read_tables(scan->indexRelation, s);
     MemoryContextSwitchTo(before);
-    return nearest_compared(s->lists);
 }
 
 void first_round(IndexScanDesc scan) {

@@ -20,7 +20,6 @@ void ivfpq_end_scan(IndexScanDesc scan);
 
 // For a scan without an executor node: how many rows the caller will use. The scan selects
 // `passed_over` more candidates for rows that the caller fetches and skips.
-// `one_effort`: as many lists for each query, as searches of many queries at once have.
 void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over = 0);
 
 // For a scan that repeats a search, which stays the caller's. Such a scan is not counted.

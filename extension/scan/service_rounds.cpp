@@ -439,13 +439,6 @@ void ask_members(IndexScanDesc* scans, int count) {
     pfree(searches);
 }
 
-double nearest_of_answer(const ScanState* s) {
-    const PlannedSearch* plan = s->service.planned;
-    if (!plan || !plan->answered || plan->refined || plan->answer.found_count == 0)
-        return std::numeric_limits<double>::infinity();
-    return plan->answer.found[0].distance;
-}
-
 bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     const bool first = !s->report.by_service;
     PlannedSearch plan;

@@ -313,9 +313,8 @@ Size most_candidates();
 
 // Opens the reader, once a scan: many partitions of a table have none of the rows that are wanted.
 RowReader* reader_of(ScanState* s);
-// Begins a scan before the executor asks it for a row. Returns how far its nearest list is, in the
-// index's own units; infinity: unknown.
-double prepare_round(IndexScanDesc scan);
+// Begins a scan before the executor asks it for a row. It compares lists where the service does not.
+void prepare_round(IndexScanDesc scan);
 void first_round(IndexScanDesc scan);
 // The same of a round whose candidates others find: before they are ranked, and after that. In the
 // memory of the scan.
@@ -502,8 +501,6 @@ bool may_ask_service(Relation index, ScanState* s);
 // Asks the service for what scans that have not begun their first rounds will ask it for, all at
 // once. Their rounds take the answers.
 void ask_members(IndexScanDesc* scans, int count);
-// How near the nearest candidate of such an answer is, by its code; infinity: unknown.
-double nearest_of_answer(const ScanState* s);
 // Ranks candidates from the service. False if it has no answer, or its answer is not current with
 // the pages: the lists have to give what is missing.
 bool gather_from_service(IndexScanDesc scan, ScanState* s);
