@@ -313,7 +313,8 @@ Size most_candidates();
 
 // Opens the reader, once a scan: many partitions of a table have none of the rows that are wanted.
 RowReader* reader_of(ScanState* s);
-// Begins a scan before the executor asks it for a row. It compares lists where the service does not.
+// Begins a scan before the executor asks it for a row. It compares lists where the service does
+// not.
 void prepare_round(IndexScanDesc scan);
 void first_round(IndexScanDesc scan);
 // The same of a round whose candidates others find: before they are ranked, and after that. In the

@@ -1,5 +1,5 @@
-// The seed of a randomised test: the same in every run, so that a failure is one of the code; PGWARP_TEST_SEED tries
-// another, "random" a new one.
+// The seed of a randomised test: the same in every run, so that a failure is one of the code;
+// PGWARP_TEST_SEED tries another, "random" a new one.
 #pragma once
 
 #include <cstdlib>
