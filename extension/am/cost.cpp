@@ -40,6 +40,31 @@ namespace pgwarp {
 
 namespace {
 
+// Costs of a scan where its lists are, on this CPU or in the service. The unit is one look-up in a
+// table by this CPU.
+struct ScanCosts {
+    double probe;    // per list, without its entries
+    double look_up;  // per byte of a code
+    // Candidates are ordered by their refinements, and few rows are visited. Else all are.
+    bool refines;
+};
+ScanCosts cpu_costs(const MetaPage& meta, bool refines) {
+    // With four bits, an instruction looks up sixteen entries or more.
+    constexpr double byte_of_nibbles = 0.2;
+    return {0, meta.bits == 4 ? byte_of_nibbles : 1, refines};
+}
+// `refines`: a device scores candidates by their refinements.
+ScanCosts service_costs(bool refines) {
+    // For each list, a backend compares the version with that on the pages, or with the one that it
+    // has seen there.
+    constexpr double probe = 1750;
+    return {probe, service_look_up_cost(), refines};
+}
+// About how many rows a scan visits for the k nearest by refinements: some are left undecided.
+double refined_visits(double k) {
+    return 1.25 * k + 1;
+}
+
 // What the plan asks of a scan.
 struct WantedScan {
     uint32 k;  // rows from the index that pass all conditions
@@ -81,7 +106,8 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
     const PassingShares& shares = wanted.shares;
     const double passing = std::max(shares.entries, least_share);
     const double share = std::max(shares.rows, least_share);
-    plan->costs = shares.rows >= 1 ? cpu_costs(meta) : visiting_costs(meta);
+    plan->costs = cpu_costs(
+        meta, shares.rows >= 1 && settings.refine && meta.refinement != RefinementKind::none);
     // The rows that are wanted are among this many that pass the conditions.
     const double nearest = std::min(wanted.k / share, rows);
     const bool checks = shares.conditions > 0;

@@ -12,6 +12,10 @@ namespace {
 // Of what the target allows to miss, the share that codes may miss.
 constexpr double share_of_codes = 0.1;
 
+// Queries unlike rows get this many times the threshold that rows without their own list need: what
+// was measured is still about rows.
+constexpr double margin_of_others = 2;
+
 double codes_may_miss(double target) {
     return share_of_codes * (1 - target);
 }
@@ -172,7 +176,7 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
         std::ceil(point.between(measured, [&](uint32 step) { return measured.probes(step); })));
     effort.threshold = static_cast<float>(threshold_for(measured, point, wanted));
     effort.outside = {far_nearest(meta.usual.nearest), measured.usual_radius(),
-                      static_cast<float>(meta.usual.outside / (1 - target))};
+                      static_cast<float>(margin_of_others * meta.usual.outside / (1 - target))};
     effort.candidates = static_cast<uint32>(
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
@@ -186,12 +190,6 @@ Effort effort_without_curve(const MetaPage& meta, uint32 k) {
 }
 
 }  // namespace
-
-ScanCosts cpu_costs(const MetaPage& meta) {
-    ScanCosts costs = visiting_costs(meta);
-    costs.refines = meta.refinement != RefinementKind::none && settings.refine;
-    return costs;
-}
 
 bool has_curve(const MetaPage& meta) {
     return meta.curve.queries[0] > 0 && meta.curve.by_query_steps > 0 && meta.curve.steps > 0;

@@ -133,27 +133,6 @@ inline double rows_to_reach(double spread) {
     return 1.25 * spread;
 }
 
-// Costs of a scan where its lists are, on this CPU or in the service. The unit is one look-up in a
-// table by this CPU.
-struct ScanCosts {
-    double probe;    // per list, without its entries
-    double look_up;  // per byte of a code
-    // Candidates are ordered by their refinements, and few rows are visited. Else all are.
-    bool refines = false;
-};
-// Of a scan of this CPU that visits the rows of all candidates.
-inline ScanCosts visiting_costs(const MetaPage& meta) {
-    // With four bits, an instruction looks up sixteen entries or more.
-    constexpr double byte_of_nibbles = 0.2;
-    return {0, meta.bits == 4 ? byte_of_nibbles : 1};
-}
-// Of one that uses refinements, if the index has them and the session wants it to.
-ScanCosts cpu_costs(const MetaPage& meta);
-// About how many rows such a scan visits for the k nearest: codes leave some undecided.
-inline double refined_visits(double k) {
-    return 1.25 * k + 1;
-}
-
 // Rows that a search of one part of a table has to find, of k that are wanted of the whole, if the
 // part has this share of the rows: nearly always as many, where they lie by chance.
 inline double rows_of_part(double k, double share) {

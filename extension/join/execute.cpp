@@ -26,7 +26,6 @@
 #include "extension/join/batch_state.h"
 #include "extension/knn/batch.h"
 #include "extension/knn/device.h"
-#include "extension/knn/joint_batch.h"
 #include "extension/knn/lists.h"
 #include "extension/scan/given.h"
 #include "extension/settings.h"
@@ -218,15 +217,15 @@ void count_incomplete(BatchScan* state) {
     state->gave_up = incomplete > state->window_count / 4;
 }
 
-// Whether the queries of the window were searched for in all indexes together.
-bool search_as_one(const BatchScan* state, const float* vectors) {
-    if (!state->compares_all || state->index_count == 1) return false;
+// Searches all indexes, as one where their rows are compared.
+void search_indexes(const BatchScan* state, const float* vectors) {
     auto* batches =
         static_cast<KnnBatch**>(palloc(static_cast<Size>(state->index_count) * sizeof(KnnBatch*)));
     for (int i = 0; i < state->index_count; ++i) batches[i] = state->indexes[i].batch;
-    const bool found = search_jointly(batches, state->index_count, vectors, state->window_count);
+    const int at_once = state->compares_all ? state->index_count : 1;
+    for (int i = 0; i < state->index_count; i += at_once)
+        search_batches(batches + i, at_once, vectors, state->window_count);
     pfree(batches);
-    return found;
 }
 
 // Searches for the queries from `begin` on, as many as a batch can have.
@@ -235,16 +234,11 @@ void search_window(BatchScan* state, uint32 begin) {
     state->window_count = std::min(state->query_count - begin, most_queries(state));
     const Size first = begin;
     const float* vectors = state->vectors + first * state->indexes[0].index.dims;
-    const bool found = !state->near.places && search_as_one(state, vectors);
-    for (int i = 0; i < state->index_count && !found; ++i) {
-        KnnBatch* batch = state->indexes[i].batch;
-        if (state->near.places)
-            rank_batch(batch, vectors, state->window_count,
-                       {state->near.places + first * state->near.most, state->near.found + first,
-                        state->near.most, static_cast<uint32>(i)});
-        else
-            search_batch(batch, vectors, state->window_count);
-    }
+    if (!state->near.places) search_indexes(state, vectors);
+    for (int i = 0; i < state->index_count && state->near.places; ++i)
+        rank_batch(state->indexes[i].batch, vectors, state->window_count,
+                   {state->near.places + first * state->near.most, state->near.found + first,
+                    state->near.most, static_cast<uint32>(i)});
     state->searched = true;
     state->queries += state->window_count;
     ++state->batches;
@@ -532,7 +526,10 @@ void explain_custom(CustomScanState* node, List*, ExplainState* es) {
         names = lappend(names, get_rel_name(lfirst_oid(cell)));
     ExplainPropertyList(list_length(names) > 1 ? "Indexes" : "Index", names, es);
     if (!es->analyze) return;
-    ExplainPropertyText("Executor", state->by_device ? "device" : "cpu", es);
+    const bool served = std::any_of(
+        state->indexes, state->indexes + state->index_count,
+        [](const SearchedIndex& index) { return index.batch && effort_of(index.batch).served; });
+    ExplainPropertyText("Executor", state->by_device ? "device" : served ? "service" : "cpu", es);
     ExplainPropertyInteger("Batches", nullptr, state->batches, es);
     ExplainPropertyInteger("Queries", nullptr, state->queries, es);
     ExplainPropertyInteger("Single Scans", nullptr, state->singles, es);

@@ -202,7 +202,7 @@ struct BatchCosts {
     double share;  // of the cost of a scan, for each query
 };
 
-// Whether the service answers scans. A batch of this process would not be faster.
+// Whether the service answers scans, and batches.
 bool is_served(Relation index) {
     return insists_on_service() || service_would_be_used(index);
 }
@@ -210,10 +210,12 @@ bool is_served(Relation index) {
 BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
                     const BatchMemory& memory) {
     // Measured (bench/notes/joins.md): of a query, where lists are scanned for several at once and
-    // rows are visited in the order of the table; where all rows are visited for all queries; of
-    // copying an entry and of a number of the model, in tuples.
+    // rows are visited in the order of the table; where all rows are visited for all queries; where
+    // the service is asked for many at once; of copying an entry and of a number of the model, in
+    // tuples.
     constexpr double batched = 0.7;
     constexpr double all_at_once = 0.1;
+    constexpr double asked_at_once = 0.5;
     constexpr double copied = 9;
     constexpr double of_model = 2;
     constexpr double most = 1 << 20;
@@ -221,10 +223,11 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
     Relation index = relation_open(info->indexoid, NoLock);
     const MetaPage meta = read_meta(index);
     BatchCosts costs = {};
-    if (is_served(index)) {
-        costs.pays = false;
-    } else if (meta.lists == 0 || searches_exactly(meta)) {
+    if (meta.lists == 0 || searches_exactly(meta)) {
         costs = {queries >= 2, 0, all_at_once};
+    } else if (is_served(index)) {
+        constexpr double few = 8;
+        costs = {queries >= few, 0, asked_at_once};
     } else {
         const double passing = passing_share(scan);
         const Effort effort =

@@ -42,15 +42,23 @@ uint32 least_queries(const KnnBatch* batch);
 // What searches of the lists do: the same for all queries, or the mean of what they decide.
 struct KnnEffort {
     bool exact;
+    bool served;   // the service finds candidates
     uint32 lists;  // of the index; 0: it is untrained
     uint32 probes;
     uint32 candidates;
 };
 KnnEffort effort_of(const KnnBatch* batch);
 
-// Searches for these queries, (count)(dims). `equal`: what rows have to equal for each of them,
-// (count)(KnnIndex::equal_count).
-void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal = {});
+// Searches for these queries, (query_count)(dims), in several indexes of one table. All have the
+// same k. As one, where their candidates can be compared: then rows_of() has only those rows of an
+// index that are among the k nearest of all. `equal`: what rows have to equal for each of them,
+// (query_count)(KnnIndex::equal_count).
+void search_batches(KnnBatch* const* batches, int count, const float* queries, uint32 query_count,
+                    const KnnValues& equal = {});
+inline void search_batch(KnnBatch* batch, const float* queries, uint32 count,
+                         const KnnValues& equal = {}) {
+    search_batches(&batch, 1, queries, count, equal);
+}
 
 // The same for queries whose nearest rows were found otherwise, some more than k of each: only
 // their order is not known. places: (count)(most), of visible versions, by places_of(); found:

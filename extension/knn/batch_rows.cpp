@@ -84,8 +84,7 @@ void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
 
 }  // namespace
 
-void add_candidate(void* state, uint32 query, uint64 tid) {
-    auto* batch = static_cast<KnnBatch*>(state);
+void add_candidate(KnnBatch* batch, uint32 query, uint64 tid) {
     if (batch->candidate_count == batch->candidate_room) {
         batch->candidate_room *= 2;
         batch->candidates = static_cast<CandidateRow*>(

@@ -1,246 +1,533 @@
+// A search of m queries over n parts: an index, or the indexes of a table's partitions.
+//
+// A row is among the k nearest whatever part it is in. So the candidates of all parts are ranked in
+// one order, by code: their number is that of one search, however many parts there are. A query is
+// searched for in the part of its nearest list first. What it finds there tells how far it has to
+// look into the others: its radius (kernels/list_plan.h).
+//
+// Memory holds the candidates of a block of queries. Where all that were kept of a query are within
+// the reach of codes, it is searched for again, with more room. Where too few rows remain, because
+// candidates are not visible or do not pass the check, an ordinary scan goes on.
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "kernels/list_store.h"
-#include "extension/index/column.h"
-#include "extension/index/lists.h"
 #include "extension/index/model.h"
-#include "extension/index/page.h"
-#include "extension/index/table_rows.h"
-#include "extension/scan/exact.h"
 #include "extension/knn/batch_state.h"
 #include "extension/knn/device.h"
 #include "extension/settings.h"
-#include "extension/util/pause.h"
 
 extern "C" {
+#include "miscadmin.h"
 #include "pgstat.h"
-#include "storage/predicate.h"
 }
 
 namespace pgwarp {
 
 namespace {
 
-// --- the pending list
-
-struct PendingCopy {
-    uint64* tids;
-    Size count;
-    Size room;
+// How the rows of a part are found.
+enum class Way : uint8 {
+    by_lists,   // candidates by code, from lists in memory
+    served,     // the same from the service
+    all_rows,   // all are compared with all queries: an exact search, or an index without lists
+    by_scans,   // a scan for each query: lists are not worth reading, or do not fit into memory
+    by_queries  // an SQL query for each
 };
 
-void copy_pending_page(void* state, uint32, Page page, const EntryLayout& layout) {
-    auto* copy = static_cast<PendingCopy*>(state);
-    const ItemPointerData* tids = page_tids(page, layout);
-    const uint32 count = page_tail(page)->count;
-    if (copy->count + count > copy->room) {
-        copy->room = 2 * (copy->count + count);
-        copy->tids = static_cast<uint64*>(repalloc_huge(copy->tids, copy->room * sizeof(uint64)));
+struct Part {
+    KnnBatch* batch;
+    Way way;
+};
+
+// A candidate of any part.
+struct JointCandidate {
+    float distance;  // by code
+    uint32 part;
+    uint64 tid;
+
+    friend bool operator<(const JointCandidate& a, const JointCandidate& b) {
+        if (a.distance != b.distance) return a.distance < b.distance;
+        return a.part < b.part || (a.part == b.part && a.tid < b.tid);
     }
-    for (uint32 i = 0; i < count; ++i) copy->tids[copy->count++] = tid_number(tids[i]);
+};
+
+struct Search {
+    Part* parts;
+    uint32 part_count;
+    uint32 count;  // of queries
+    uint32 k;
+    uint32 limit;             // KnnBatch::limit
+    const MetaPage* largest;  // of the indexes with lists
+    Effort effort;            // for `limit` rows of that
+    Size memory;              // of a block
+    bool* few;                // (count): queries of which too few rows were found
+    bool* left;               // (count): queries that are left to scans in any case
+};
+
+// An entry that was appended to a list: its code was not read.
+struct AppendedEntry {
+    uint32 place;  // of the query
+    uint32 part;
+    uint64 tid;
+};
+
+// Queries whose candidates are in memory.
+struct Block {
+    const uint32* queries;  // (count): numbers in the search
+    uint32 count;
+    uint32 room;             // for candidates of a query
+    JointCandidate* found;   // (count)(room), nearest first
+    uint32* counts;          // (count)
+    JointCandidate* merged;  // (room)
+    float* forms;            // (count)(code_dims)
+    uint32* chosen;          // (count), places of queries that a part is searched for
+    float* radii;            // (count), of these
+    uint32* nearest;         // (count): the part of the query's nearest list
+    bool* answered;          // (count): no part lacks something
+    AppendedEntry* appended;
+    Size appended_count;
+    Size appended_room;
+};
+
+bool has_candidates(const Part& part) {
+    return part.way == Way::by_lists || part.way == Way::served;
 }
 
-void forget_pending(void* state) {
-    static_cast<PendingCopy*>(state)->count = 0;
+// Calls with(number, batch) for the parts with candidates by code.
+template <typename With>
+void for_each_with_lists(const Search& search, With&& with) {
+    for (uint32 i = 0; i < search.part_count; ++i)
+        if (has_candidates(search.parts[i])) with(i, search.parts[i].batch);
 }
 
-// The pending list is read before the lists: training moves its entries to lists, so that one that
-// moves in between is seen twice, never missed.
-void read_pending(KnnBatch* batch) {
-    Relation index = batch->index->index;
-    PendingCopy copy{alloc_array<uint64>(max_page_entries), 0, max_page_entries};
-    bool sound;
-    do {
-        batch->meta = read_meta(index);
-        const Size entries = Size{batch->meta.pending.pages} *
-                             EntryLayout::without_codes().capacity * sizeof(uint64);
-        batch->pending_known = entries <= batch->memory.lists / 6;
-        if (!batch->pending_known) break;
-        copy.count = 0;
-        const uint32 list = pending_list;
-        walk_lists(index, batch->meta, &list, 1,
-                   {copy_pending_page, &copy, nullptr, forget_pending});
-        // An untrained index may have been trained during the walk, which moved entries to lists.
-        sound = batch->meta.lists > 0 || read_meta(index).build_id == batch->meta.build_id;
-    } while (!sound);
-    std::sort(copy.tids, copy.tids + copy.count);
-    batch->pending = copy.tids;
-    batch->pending_count =
-        static_cast<Size>(std::unique(copy.tids, copy.tids + copy.count) - copy.tids);
+Size bytes_of_query(const Search& search, uint32 room) {
+    const Size dims = search.parts[0].batch->index->dims;
+    return room * (sizeof(JointCandidate) + 2 * sizeof(CandidateRow)) + 2 * dims * sizeof(float) +
+           5 * sizeof(uint32);
 }
 
-// --- batches
-
-void add_unsure(void* state, uint32 query) {
-    auto* batch = static_cast<KnnBatch*>(state);
-    batch->unsure[batch->unsure_count++] = query;
+Block make_block(const Search& search, const uint32* queries, uint32 count, uint32 room) {
+    Size dims = 0;
+    for_each_with_lists(search, [&dims](uint32, const KnnBatch* batch) {
+        dims = std::max<Size>(dims, batch->meta.code_dims);
+    });
+    return {queries,
+            count,
+            room,
+            alloc_array<JointCandidate>(Size{count} * room),
+            alloc_array<uint32>(count),
+            alloc_array<JointCandidate>(room),
+            alloc_array<float>(count * dims),
+            alloc_array<uint32>(count),
+            alloc_array<float>(count),
+            alloc_array<uint32>(count),
+            alloc_array<bool>(count),
+            nullptr,
+            0,
+            0};
 }
 
-// Of a query with this many candidates: their rows, twice while the array grows, and the list
-// search.
-Size candidate_bytes(uint32 candidates) {
-    return candidates * 2 * sizeof(CandidateRow) + list_search_bytes(candidates);
+void free_block(const Block& block) {
+    pfree(block.found);
+    pfree(block.counts);
+    pfree(block.merged);
+    pfree(block.forms);
+    pfree(block.chosen);
+    pfree(block.radii);
+    pfree(block.nearest);
+    pfree(block.answered);
+    if (block.appended) pfree(block.appended);
 }
 
-}  // namespace
+// --- candidates
 
-ListWants wants_of(const KnnBatch* batch, const float* forms, uint32 count) {
-    ListWants wants = {
-        forms, count, batch->effort.probes,
-        static_cast<uint32>(std::min<Size>(kept_candidates(batch->effort), max_list_k)),
-        batch->limit};
-    wants.effort = batch->effort;
-    if (queries_decide(batch)) {
-        // Hardly any query takes more, and lists are sorted as far as this.
-        constexpr uint32 times = 8;
-        constexpr uint32 least = 256;
-        wants.probes = std::min(std::max(times * wants.probes, least), batch->meta.lists);
-        scale_thresholds(&wants.effort, list_growth(batch->index->index, batch->meta));
-    } else {
-        wants.effort.threshold = 0;
-        if (settings.probes == 0)
-            wants.probes = Max(wants.probes, lists_for_all(batch->meta, batch->limit, false));
+void merge_part(const Block& block, uint32 place, uint32 part, const Neighbor* found,
+                uint32 count) {
+    JointCandidate* mine = block.found + Size{place} * block.room;
+    const uint32 before = block.counts[place];
+    if (count == 0 || (before == block.room && found[0].distance > mine[before - 1].distance))
+        return;
+    uint32 old = 0, added = 0, merged = 0;
+    while (merged < block.room && (old < before || added < count)) {
+        const JointCandidate next = {added < count ? found[added].distance : 0, part,
+                                     added < count ? found[added].id : 0};
+        const bool takes_old = old < before && (added == count || mine[old] < next);
+        block.merged[merged++] = takes_old ? mine[old++] : next;
+        if (!takes_old) ++added;
     }
-    if (settings.max_probes > 0)
-        wants.probes = Min(wants.probes, static_cast<uint32>(settings.max_probes));
-    return wants;
+    memcpy(mine, block.merged, merged * sizeof(JointCandidate));
+    block.counts[place] = merged;
 }
 
-namespace {
-
-// The most candidates of a query all of whose own are within the reach of codes.
-uint32 more_candidates(const ListWants& wants) {
-    constexpr uint32 times = 4;
-    return std::min(times * wants.candidates, max_list_k);
+void add_appended(Block* block, const AppendedEntry& entry) {
+    if (block->appended_count == block->appended_room) {
+        const Size room = std::max<Size>(64, 2 * block->appended_room);
+        AppendedEntry* grown = alloc_array<AppendedEntry>(room);
+        std::copy_n(block->appended, block->appended_count, grown);
+        if (block->appended) pfree(block->appended);
+        block->appended = grown;
+        block->appended_room = room;
+    }
+    block->appended[block->appended_count++] = entry;
 }
 
-// Searches again for queries that want more candidates, as many at a time as memory holds.
-void search_for_more(KnnBatch* batch, const ListWants& first) {
-    const Size dims = batch->meta.code_dims;
-    const uint32 more = more_candidates(first);
-    const Size query_bytes = dims * sizeof(float) + candidate_bytes(more);
-    const auto at_once = static_cast<uint32>(
-        std::clamp<Size>(batch->memory.queries / 2 / query_bytes, 1, batch->unsure_count));
-    float* forms = alloc_array<float>(at_once * dims);
-    struct Part {
-        KnnBatch* batch;
-        const uint32* queries;
+struct PartSink {
+    Block* block;
+    uint32 part;
+    bool* whole;  // (chosen) queries that have an answer
+};
+
+// The queries of a block of which this is true are chosen; returns their number.
+template <typename Wanted>
+uint32 choose(const Block& block, Wanted&& wanted) {
+    uint32 chosen = 0;
+    for (uint32 place = 0; place < block.count; ++place)
+        if (wanted(place)) block.chosen[chosen++] = place;
+    return chosen;
+}
+
+void find_nearest_parts(const Search& search, const Block& block) {
+    if (search.part_count == 1) {
+        std::fill_n(block.nearest, block.count, 0);
+        return;
+    }
+    float* least = block.radii;
+    std::fill_n(block.nearest, block.count, search.part_count);
+    for_each_with_lists(search, [&](uint32 number, KnnBatch* batch) {
+        for (uint32 place = 0; place < block.count; ++place) {
+            form_query(batch, block.queries[place], block.forms, 0);
+            // Of lists that are not here it is unknown, and any part is as good as another.
+            const float term = batch->lists ? nearest_list(batch->lists, block.forms)
+                                            : std::numeric_limits<float>::infinity();
+            if (block.nearest[place] < search.part_count && !(term < least[place])) continue;
+            block.nearest[place] = number;
+            least[place] = term;
+        }
+    });
+}
+
+// The radius that a query has by what it has found so far; infinity: none.
+float radius_of(const Search& search, const Block& block, uint32 place) {
+    return block.counts[place] < search.limit
+               ? std::numeric_limits<float>::infinity()
+               : block.found[Size{place} * block.room + search.limit - 1].distance;
+}
+
+// Asks the service for what the chosen queries of a block want.
+void ask_for_part(const KnnBatch* batch, Block* block, uint32 number, const ListWants& wants) {
+    bool* whole = alloc_array<bool>(wants.count);
+    memset(whole, 0, wants.count * sizeof(bool));
+    const auto put = [](void* state, uint32 query, const Neighbor* found, uint32 count,
+                        const uint64* appended, uint32 appended_count) {
+        const auto* sink = static_cast<const PartSink*>(state);
+        const uint32 place = sink->block->chosen[query];
+        merge_part(*sink->block, place, sink->part, found, count);
+        for (uint32 i = 0; i < appended_count; ++i)
+            add_appended(sink->block, {place, sink->part, appended[i]});
+        sink->whole[query] = true;
     };
-    const auto put = [](void* state, uint32 query, uint64 tid) {
-        const auto* part = static_cast<const Part*>(state);
-        const KnnBatch* batch = part->batch;
-        // It was pending, and all queries were offered its row; since then it has moved to a list.
-        if (std::binary_search(batch->pending, batch->pending + batch->pending_count, tid)) return;
-        add_candidate(part->batch, part->queries[query], tid);
+    PartSink sink{block, number, whole};
+    search_service(batch, wants, {put, &sink});
+    for (uint32 i = 0; i < wants.count; ++i) block->answered[block->chosen[i]] &= whole[i];
+    pfree(whole);
+}
+
+// Finds candidates of a part for the chosen queries of a block.
+void search_part(const Search& search, Block* block, uint32 number, uint32 chosen,
+                 ListRound round) {
+    if (chosen == 0) return;
+    const KnnBatch* batch = search.parts[number].batch;
+    for (uint32 i = 0; i < chosen; ++i) {
+        form_query(batch, block->queries[block->chosen[i]], block->forms, i);
+        block->radii[i] = radius_of(search, *block, block->chosen[i]);
+    }
+    ListWants wants = wants_of(batch, block->forms, chosen);
+    wants.candidates = block->room;
+    wants.radii = block->radii;
+    if (search.parts[number].way == Way::served) {
+        ask_for_part(batch, block, number, wants);
+        return;
+    }
+    const auto put = [](void* state, uint32 query, const Neighbor* found, uint32 count) {
+        const auto* sink = static_cast<const PartSink*>(state);
+        merge_part(*sink->block, sink->block->chosen[query], sink->part, found, count);
     };
-    // More than lists give at once: a scan finds them. It begins anew, with the pending rows.
-    const auto leave_to_scan = [](void* state, uint32 query) {
-        const auto* part = static_cast<const Part*>(state);
-        part->batch->counts[part->queries[query]] = 0;
-    };
-    for (uint32 begin = 0; begin < batch->unsure_count; begin += at_once) {
-        Part part{batch, batch->unsure + begin};
-        ListWants wants = first;
-        wants.forms = forms;
-        wants.count = std::min(at_once, batch->unsure_count - begin);
-        wants.candidates = more;
-        for (uint32 i = 0; i < wants.count; ++i)
-            memcpy(forms + i * dims, first.forms + part.queries[i] * dims, dims * sizeof(float));
-        batch->candidate_count = 0;
-        search_lists(batch->lists, wants,
-                     {put, &part, more == max_list_k ? +leave_to_scan : nullptr}, ListRound::more);
+    PartSink sink{block, number, nullptr};
+    search_lists(batch->lists, wants, {put, &sink}, round);
+}
+
+void find_candidates(const Search& search, Block* block, ListRound round) {
+    memset(block->counts, 0, block->count * sizeof(uint32));
+    std::fill_n(block->answered, block->count, true);
+    find_nearest_parts(search, *block);
+    for (const bool nearest : {true, false})
+        for_each_with_lists(search, [&](uint32 number, KnnBatch*) {
+            const uint32 chosen = choose(
+                *block, [&](uint32 place) { return (block->nearest[place] == number) == nearest; });
+            search_part(search, block, number, chosen, round);
+        });
+}
+
+// --- rows
+
+Size worth_ranking(const Search& search, const Block& block, uint32 place) {
+    const JointCandidate* mine = block.found + Size{place} * block.room;
+    const KnnBatch* first = search.parts[0].batch;
+    const double shift = code_shift(
+        *search.largest, first->queries + Size{block.queries[place]} * first->index->dims);
+    return count_worth_ranking(block.counts[place], search.limit, search.effort,
+                               [=](Size i) { return double{mine[i].distance} + shift; });
+}
+
+// Adds a candidate, unless it was pending, and has moved to a list since: all queries are offered
+// those rows.
+void add_if_new(const Search& search, uint32 part, uint32 query, uint64 tid) {
+    KnnBatch* batch = search.parts[part].batch;
+    if (!std::binary_search(batch->pending, batch->pending + batch->pending_count, tid))
+        add_candidate(batch, query, tid);
+}
+
+// Ranks the candidates of a block. Queries that want more are left out, and added to `unsure`;
+// null: there is no more. Those that the service did not answer are left to scans.
+void rank_block(const Search& search, const Block& block, uint32* unsure, uint32* unsure_count) {
+    for (uint32 place = 0; place < block.count; ++place) {
+        const Size worth = worth_ranking(search, block, place);
+        const uint32 query = block.queries[place];
+        if (!block.answered[place]) {
+            search.left[query] = true;
+            continue;
+        }
+        if (worth == block.room && search.effort.by_error) {
+            if (unsure) {
+                unsure[(*unsure_count)++] = query;
+                block.answered[place] = false;
+                continue;
+            }
+            search.few[query] |= block.room == max_list_k;
+        }
+        const JointCandidate* mine = block.found + Size{place} * block.room;
+        for (Size i = 0; i < worth; ++i) add_if_new(search, mine[i].part, query, mine[i].tid);
+    }
+    for (Size i = 0; i < block.appended_count; ++i) {
+        const AppendedEntry& entry = block.appended[i];
+        if (block.answered[entry.place])
+            add_if_new(search, entry.part, block.queries[entry.place], entry.tid);
+    }
+    for_each_with_lists(search, [](uint32, KnnBatch* batch) {
         rank_rows(batch, false);
-    }
-    pfree(forms);
+        batch->candidate_count = 0;
+    });
 }
 
-// Ranks the rows of the candidates, and pending rows. False: the lists cannot be searched.
-bool search_by_lists(KnnBatch* batch) {
-    if (!open_lists(batch, batch->count)) return false;
-    float* forms = alloc_array<float>(Size{batch->count} * batch->meta.code_dims);
-    for (uint32 i = 0; i < batch->count; ++i) form_query(batch, i, forms, i);
-    const ListWants wants = wants_of(batch, forms, batch->count);
-    batch->unsure = alloc_array<uint32>(batch->count);
-    batch->unsure_count = 0;
-    const bool may_want_more = more_candidates(wants) > wants.candidates;
-    search_lists(batch->lists, wants, {add_candidate, batch, may_want_more ? add_unsure : nullptr});
-    rank_rows(batch, true);
-    if (batch->unsure_count > 0) search_for_more(batch, wants);
-    pfree(forms);
+// Finds the candidates of these queries, with this room for each, and ranks them, block by block.
+void search_blocks(const Search& search, const uint32* queries, uint32 count, uint32 room,
+                   ListRound round, uint32* unsure, uint32* unsure_count) {
+    const auto step = static_cast<uint32>(std::clamp<Size>(
+        search.memory / bytes_of_query(search, room), 1, std::max<Size>(count, 1)));
+    for (uint32 first = 0; first < count; first += step) {
+        Block block = make_block(search, queries + first, std::min(step, count - first), room);
+        find_candidates(search, &block, round);
+        rank_block(search, block, unsure, unsure_count);
+        free_block(block);
+    }
+}
+
+// Whether the k nearest rows of a query are among those that it was searched for. Candidates
+// without a wanted row may all be nearer than those that have one.
+bool has_enough(const Search& search, uint32 query) {
+    uint64 rows = 0, dropped = 0;
+    for (uint32 i = 0; i < search.part_count; ++i) {
+        const KnnBatch* batch = search.parts[i].batch;
+        rows += batch->counts[query];
+        dropped += batch->visited[query] - batch->passed[query];
+    }
+    return rows >= search.k && (settings.probes > 0 || static_cast<double>(search.k + dropped) <=
+                                                           tolerated_spread(search.limit));
+}
+
+void search_lists_of_parts(const Search& search) {
+    constexpr Size times = 4;
+    const Size kept = std::max<Size>(kept_candidates(search.effort), search.limit);
+    const auto room = static_cast<uint32>(std::min<Size>(kept, max_list_k));
+    const auto more = static_cast<uint32>(std::min<Size>(times * kept, max_list_k));
+    uint32* queries = alloc_array<uint32>(search.count);
+    uint32* unsure = alloc_array<uint32>(search.count);
+    uint32 unsure_count = 0;
+    for (uint32 i = 0; i < search.count; ++i) queries[i] = i;
+    search_blocks(search, queries, search.count, room, ListRound::first,
+                  more > room ? unsure : nullptr, &unsure_count);
+    search_blocks(search, unsure, unsure_count, more, ListRound::more, nullptr, nullptr);
+    // Before pending rows are ranked: these say nothing of rows in lists.
+    for (uint32 query = 0; query < search.count; ++query)
+        search.few[query] |= !has_enough(search, query);
+}
+
+// A NaN is farther than any other distance.
+double comparable(double distance) {
+    return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
+}
+
+// Keeps the k nearest rows of all parts, and those as far as the last of them.
+void keep_nearest(const Search& search, uint32 query, double* distances) {
+    Size count = 0;
+    for (uint32 i = 0; i < search.part_count; ++i) {
+        const KnnBatch* batch = search.parts[i].batch;
+        const KnnRow* rows = batch->rows + Size{query} * search.k;
+        for (uint32 r = 0; r < batch->counts[query]; ++r)
+            distances[count++] = comparable(rows[r].distance);
+    }
+    if (count <= search.k) return;
+    std::nth_element(distances, distances + search.k - 1, distances + count);
+    const double kth = distances[search.k - 1];
+    for (uint32 i = 0; i < search.part_count; ++i) {
+        KnnBatch* batch = search.parts[i].batch;
+        KnnRow* rows = batch->rows + Size{query} * search.k;
+        const KnnRow* end =
+            std::remove_if(rows, rows + batch->counts[query],
+                           [kth](const KnnRow& row) { return comparable(row.distance) > kth; });
+        batch->counts[query] = static_cast<uint32>(end - rows);
+    }
+}
+
+// Finds the rows of a query that are still missing.
+void scan_parts(const Search& search, uint32 query) {
+    for (uint32 i = 0; i < search.part_count; ++i) {
+        const Part& part = search.parts[i];
+        KnnBatch* batch = part.batch;
+        if (part.way == Way::all_rows) continue;
+        const bool left =
+            !has_candidates(part) || search.left[query] || !has_codes_for(batch, query);
+        if (!left && !search.few[query]) continue;
+        if (left) batch->counts[query] = 0;
+        batch->few[query] = true;
+        // Where rows are checked, the caller's scan goes on.
+        if (!batch->index->check.passes && (left || scans_go_on(batch))) scan_for(batch, query);
+    }
+}
+
+// Ranks rows that are compared with all queries: all, or those that are pending.
+void rank_for_all_queries(const Part& part) {
+    KnnBatch* batch = part.batch;
+    if (batch->all) {
+        walk_rows(batch->reader, batch->all, [batch](uint64 tid) { rank_for_all(batch, tid); });
+        rest_row_reader(batch->reader);
+    } else if (part.way != Way::by_scans && batch->pending_count > 0) {
+        rank_rows(batch, true);
+    }
+}
+
+void find_rows(const Search& search) {
+    if (std::any_of(search.parts, search.parts + search.part_count, has_candidates))
+        search_lists_of_parts(search);
+    for (uint32 i = 0; i < search.part_count; ++i) rank_for_all_queries(search.parts[i]);
+    double* distances = alloc_array<double>(Size{search.part_count} * search.k);
+    for (uint32 query = 0; query < search.count; ++query) {
+        CHECK_FOR_INTERRUPTS();
+        scan_parts(search, query);
+        if (search.part_count > 1) keep_nearest(search, query, distances);
+    }
+    pfree(distances);
+}
+
+// --- by SQL queries
+
+void search_by_query(KnnBatch* batch, const KnnValues& equal) {
+    const KnnIndex& index = *batch->index;
+    for (uint32 i = 0; i < batch->count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        KnnRow* rows = batch->rows + Size{i} * batch->k;
+        const Size first = Size{i} * static_cast<Size>(index.equal_count);
+        batch->counts[i] = run_knn_query(batch->query, batch->queries + Size{i} * index.dims,
+                                         {equal.values + first, equal.nulls + first}, rows);
+        // An index scan returns rows in order within each of its rounds only.
+        std::sort(rows, rows + batch->counts[i], nearer);
+    }
+}
+
+// --- parts
+
+Way way_of(KnnBatch* batch, uint32 queries) {
+    if (batch->query) return Way::by_queries;
+    if (batch->all || (batch->meta.lists == 0 && batch->pending_known)) return Way::all_rows;
+    batch->by_service = asks_service(batch, queries);
+    if (batch->by_service) return Way::served;
+    return open_lists(batch, queries) ? Way::by_lists : Way::by_scans;
+}
+
+// Whether candidates of all parts can be ranked in one order, for one number of rows.
+bool are_comparable(const Part* parts, int count) {
+    if (count == 1) return true;
+    if (settings.probes > 0 || settings.candidates > 0) return false;
+    const MetaPage* first = nullptr;
+    for (int i = 0; i < count; ++i) {
+        const KnnBatch* batch = parts[i].batch;
+        if (parts[i].way == Way::by_queries || batch->index->check.passes ||
+            batch->index->metric != parts[0].batch->index->metric)
+            return false;
+        if (!has_candidates(parts[i])) continue;
+        if (!queries_decide(batch) || (first && !has_like_codes(*first, batch->meta))) return false;
+        first = &batch->meta;
+    }
     return true;
 }
 
-// Ranks the rows of all entries for all queries, in the order of their TIDs.
-void search_exactly(KnnBatch* batch) {
-    walk_rows(batch->reader, batch->all, [batch](uint64 tid) { rank_for_all(batch, tid); });
-    rest_row_reader(batch->reader);
-}
-
-// Whether the k nearest rows of a query are among those that it was searched for.
-bool has_enough(const KnnBatch* batch, uint32 query) {
-    if (batch->counts[query] < batch->k) return false;
-    // Candidates without a wanted row may all be nearer than those that have one. Where they are
-    // many, a scan finds out.
-    const uint32 dropped = batch->visited[query] - batch->passed[query];
-    return settings.probes > 0 || batch->k + dropped <= tolerated_spread(batch->limit);
-}
-
-void search_entries(KnnBatch* batch) {
-    batch->candidate_count = 0;
-    const bool untrained = batch->meta.lists == 0 && batch->pending_known;
-    const bool by_lists = search_by_lists(batch);
-    if (untrained) rank_rows(batch, true);
-    // An untrained index has the pending list only, and all of it was searched.
-    if (untrained) return;
-    for (uint32 i = 0; i < batch->count; ++i) {
-        const bool found = by_lists && has_codes_for(batch, i);
-        if (!found) batch->counts[i] = 0;
-        // Where rows are checked, the caller's scan goes on.
-        if (batch->index->check.passes) continue;
-        if (!found || (scans_go_on(batch) && !has_enough(batch, i))) scan_for(batch, i);
-    }
+void search_as_one(Part* parts, int count, uint32 query_count) {
+    Search search = {};
+    search.parts = parts;
+    search.part_count = static_cast<uint32>(count);
+    search.count = query_count;
+    search.k = parts[0].batch->k;
+    search.limit = parts[0].batch->limit;
+    search.memory = parts[0].batch->memory.queries;
+    search.few = alloc_array<bool>(query_count);
+    search.left = alloc_array<bool>(query_count);
+    memset(search.few, 0, query_count * sizeof(bool));
+    memset(search.left, 0, query_count * sizeof(bool));
+    for_each_with_lists(search, [&](uint32, const KnnBatch* batch) {
+        if (search.largest && search.largest->rows_at_build >= batch->meta.rows_at_build) return;
+        search.largest = &batch->meta;
+        search.effort = batch->effort;
+    });
+    find_rows(search);
 }
 
 }  // namespace
 
-// Where old_snapshot_threshold lets VACUUM remove rows that the snapshot sees: reports it, if that
-// may have happened to one of these before it was visited. So this comes after all visits.
-void check_batch_snapshot(const KnnBatch* batch) {
-    if (!compat_old_snapshots_end()) return;
-    const MetaPage& meta = batch->meta;
-    uint32* lists = alloc_array<uint32>(Size{meta.lists} + 1);
-    uint32 count = 0;
-    // A pending list that never had an entry has no place of its own to check.
-    if (meta.pending.generation > 0 || BlockNumberIsValid(meta.pending.head))
-        lists[count++] = pending_list;
-    for (uint32 list = 0; list < meta.lists; ++list) lists[count++] = list;
-    check_snapshot(batch->index->index, meta, lists, count, batch->snapshot);
-    pfree(lists);
-}
-
-void sort_batch(KnnBatch* batch) {
-    for (uint32 i = 0; i < batch->count; ++i) {
-        KnnRow* rows = batch->rows + Size{i} * batch->k;
-        std::sort(rows, rows + batch->counts[i], nearer);
-        for (uint32 r = 0; r < batch->counts[i]; ++r)
-            rows[r].distance = operator_distance(batch->index->metric, rows[r].distance);
+void search_batches(KnnBatch* const* batches, int count, const float* queries, uint32 query_count,
+                    const KnnValues& equal) {
+    const MemoryContext before = CurrentMemoryContext;
+    const MemoryContext context =
+        AllocSetContextCreate(before, "knn search", ALLOCSET_DEFAULT_SIZES);
+    MemoryContextSwitchTo(context);
+    Part* parts = alloc_array<Part>(static_cast<Size>(count));
+    for (int i = 0; i < count; ++i) {
+        parts[i] = {batches[i], way_of(batches[i], query_count)};
+        begin_search(batches[i], queries, query_count);
+        for (uint32 query = 0; query < query_count && !batches[i]->query; ++query)
+            pgstat_count_index_scan(batches[i]->index->index);
     }
+    const bool as_one = are_comparable(parts, count);
+    for (int i = 0; i < count; i += as_one ? count : 1) {
+        if (parts[i].way == Way::by_queries)
+            search_by_query(batches[i], equal);
+        else
+            search_as_one(parts + i, as_one ? count : 1, query_count);
+    }
+    for (int i = 0; i < count; ++i) {
+        if (parts[i].way != Way::by_queries) {
+            check_batch_snapshot(batches[i]);
+            sort_batch(batches[i]);
+        }
+        end_search(batches[i]);
+    }
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
 }
 
 namespace {
-
-void search_index(KnnBatch* batch) {
-    for (uint32 i = 0; i < batch->count; ++i) pgstat_count_index_scan(batch->index->index);
-    if (batch->all)
-        search_exactly(batch);
-    else
-        search_entries(batch);
-    check_batch_snapshot(batch);
-    sort_batch(batch);
-}
 
 // Calls with(place) for the places of a query in the batch's leaf.
 template <typename With>
@@ -261,212 +548,13 @@ void rank_places(KnnBatch* batch, const FoundPlaces& near) {
     end_root_finder(&roots);
 }
 
-Size query_bytes(const KnnBatch* batch) {
-    // The caller's vector, its index form, result rows, candidate rows, and the list search.
-    const auto candidates = static_cast<uint32>(
-        batch->all ? 0 : std::min<Size>(kept_candidates(batch->effort), max_list_k));
-    return 2 * batch->index->dims * sizeof(float) + batch->k * sizeof(KnnRow) +
-           candidate_bytes(candidates) + 64;
-}
-
-// The k nearest rows that pass are among this many, or some more: fewer may pass by chance.
-uint32 rows_to_search(const KnnBatch* batch) {
-    constexpr double more = 1.2;
-    constexpr double most = 1 << 25;
-    if (!batch->index->check.passes) return batch->k;
-    const double share = std::clamp(batch->index->check.share, 1e-6, 1.0);
-    return static_cast<uint32>(std::ceil(std::min(more * batch->k / share, most)));
-}
-
-// Room is 0 where memory does not hold one query.
-KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory,
-                         SearchThreads* threads) {
-    const MemoryContext context =
-        AllocSetContextCreate(CurrentMemoryContext, "knn", ALLOCSET_DEFAULT_SIZES);
-    const MemoryContext before = MemoryContextSwitchTo(context);
-    auto* batch = static_cast<KnnBatch*>(palloc0(sizeof(KnnBatch)));
-    batch->context = context;
-    batch->batch_context = AllocSetContextCreate(context, "knn batch", ALLOCSET_DEFAULT_SIZES);
-    batch->index = &index;
-    batch->k = k;
-    batch->memory = memory;
-    batch->threads = threads;
-    batch->snapshot = RegisterSnapshot(GetActiveSnapshot());
-    if (index.by_query) {
-        batch->query = open_knn_query(index, k);
-        batch->effort = {1, 1, 0};
-    } else {
-        // As index_beginscan() does for an access method without finer predicate locks.
-        PredicateLockRelation(index.index, batch->snapshot);
-        batch->reader = open_row_reader(index.heap, index.index, batch->snapshot);
-        read_pending(batch);
-        if (searches_exactly(batch->meta))
-            batch->all = read_entries(index.index, batch->snapshot, {}, memory.lists / 6).tids;
-        batch->limit = rows_to_search(batch);
-        batch->effort = choose_effort(batch->meta, batch->limit, false);
-        if (settings.max_probes > 0)
-            batch->effort.probes =
-                Min(batch->effort.probes, static_cast<uint32>(settings.max_probes));
-    }
-    // Queries that are answered one by one gain nothing from large batches.
-    const Size most = index.by_query ? 256 : 16384;
-    batch->room = static_cast<uint32>(std::min(most, memory.queries / query_bytes(batch)));
-    MemoryContextSwitchTo(before);
-    return batch;
-}
-
 }  // namespace
-
-// --- for joint searches, too
-
-bool has_codes_for(const KnnBatch* batch, uint32 query) {
-    const uint32 dims = batch->index->dims;
-    return kind_of(batch->index->metric, batch->queries + Size{query} * dims, dims) !=
-           RowKind::out_of_range;
-}
-
-bool scans_go_on(const KnnBatch* batch) {
-    return batch->meta.lists > 0 && !batch->all &&
-           settings.iterative_scan != static_cast<int>(IterativeScan::off);
-}
-
-// Lists that have to be read in parts leave no choice: none of these parts has all lists that a
-// query takes its radius from.
-bool queries_decide(const KnnBatch* batch) {
-    return fits_all_lists(batch->lists) && batch->effort.threshold > 0;
-}
-
-bool open_lists(KnnBatch* batch, uint32 count) {
-    if (batch->meta.lists == 0 || !batch->pending_known || batch->effort.candidates > max_list_k)
-        return false;
-    // A batch reads all lists. This pays once single scans would read most of them anyway.
-    const bool at_hand = batch->lists && holds_all_lists(batch->lists);
-    const bool worth_it = Size{count} * batch->effort.probes >= 2 * Size{batch->meta.lists};
-    if (!at_hand && !worth_it) return false;
-    if (!batch->lists_tried) {
-        const MemoryContext before = MemoryContextSwitchTo(batch->context);
-        pause_at("batch");
-        if (!batch->threads) batch->threads = make_search_threads();
-        batch->lists = open_list_search(batch->index->index, batch->meta,
-                                        current_rows(batch->index->heap, batch->index->index),
-                                        batch->memory.lists, batch->threads);
-        batch->lists_tried = true;
-        MemoryContextSwitchTo(before);
-    }
-    return batch->lists != nullptr;
-}
-
-void form_query(const KnnBatch* batch, uint32 query, float* forms, uint32 place) {
-    CHECK_FOR_INTERRUPTS();
-    model_form(batch->index->index, batch->meta, batch->queries + Size{query} * batch->index->dims,
-               forms + Size{place} * batch->meta.code_dims);
-}
-
-KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory,
-                        SearchThreads* threads) {
-    KnnBatch* batch = make_knn_batch(index, k, memory, threads);
-    if (batch->room > 0) return batch;
-    close_knn_batch(batch);
-    return nullptr;
-}
-
-KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory,
-                         SearchThreads* threads) {
-    KnnBatch* batch = make_knn_batch(index, k, memory, threads);
-    // A quarter of maintenance_work_mem is for queries.
-    if (batch->room == 0)
-        ereport(ERROR,
-                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                 errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                        4 * query_bytes(batch) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
-                 errhint("Ask for a smaller k.")));
-    return batch;
-}
-
-uint32 most_queries(const KnnBatch* batch) {
-    return batch->room;
-}
-
-Size found_bytes(uint32 k) {
-    return k * sizeof(KnnRow) + 3 * sizeof(uint32);
-}
-
-uint32 least_queries(const KnnBatch* batch) {
-    constexpr uint32 never = std::numeric_limits<uint32>::max();
-    // All rows are read once for all queries.
-    if (batch->all || (batch->meta.lists == 0 && batch->pending_known)) return 2;
-    if (!batch->pending_known || batch->effort.candidates > max_list_k ||
-        (batch->lists_tried && !batch->lists))
-        return never;
-    if (batch->lists && holds_all_lists(batch->lists)) return 1;
-    // Lists that do not fit are read in parts, by every search.
-    const uint32 times = batch->lists && !fits_all_lists(batch->lists) ? 16 : 2;
-    return (times * batch->meta.lists + batch->effort.probes - 1) / Max(batch->effort.probes, 1u);
-}
-
-KnnEffort effort_of(const KnnBatch* batch) {
-    return {batch->all != nullptr, batch->meta.lists, batch->effort.probes,
-            batch->effort.candidates};
-}
-
-namespace {
-
-void search_by_query(KnnBatch* batch, const KnnValues& equal) {
-    const KnnIndex& index = *batch->index;
-    for (uint32 i = 0; i < batch->count; ++i) {
-        CHECK_FOR_INTERRUPTS();
-        KnnRow* rows = batch->rows + Size{i} * batch->k;
-        const Size first = Size{i} * static_cast<Size>(index.equal_count);
-        batch->counts[i] = run_knn_query(batch->query, batch->queries + Size{i} * index.dims,
-                                         {equal.values + first, equal.nulls + first}, rows);
-        // An index scan returns rows in order within each of its rounds only.
-        std::sort(rows, rows + batch->counts[i], nearer);
-    }
-}
-
-}  // namespace
-
-// The batch's memory is the current context then.
-void begin_search(KnnBatch* batch, const float* queries, uint32 count) {
-    MemoryContextReset(batch->batch_context);
-    MemoryContextSwitchTo(batch->batch_context);
-    batch->queries = queries;
-    batch->count = count;
-    batch->rows = alloc_array<KnnRow>(Size{count} * batch->k);
-    batch->counts = alloc_array<uint32>(count);
-    batch->visited = alloc_array<uint32>(count);
-    batch->passed = alloc_array<uint32>(count);
-    memset(batch->counts, 0, count * sizeof(uint32));
-    memset(batch->visited, 0, count * sizeof(uint32));
-    memset(batch->passed, 0, count * sizeof(uint32));
-    batch->candidate_room = 1024;
-    batch->candidate_count = 0;
-    batch->candidates = alloc_array<CandidateRow>(batch->candidate_room);
-    batch->roots = nullptr;  // an error may have left it
-}
-
-// Only rows are kept: other batches may search now.
-void end_search(KnnBatch* batch) {
-    pfree(batch->candidates);
-    batch->candidates = nullptr;
-    batch->candidate_room = 0;
-}
-
-void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal) {
-    const MemoryContext before = CurrentMemoryContext;
-    begin_search(batch, queries, count);
-    if (batch->query)
-        search_by_query(batch, equal);
-    else
-        search_index(batch);
-    end_search(batch);
-    MemoryContextSwitchTo(before);
-}
 
 void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const FoundPlaces& near) {
     const MemoryContext before = CurrentMemoryContext;
     begin_search(batch, queries, count);
     for (uint32 i = 0; i < count; ++i) pgstat_count_index_scan(batch->index->index);
+    MemoryContextSwitchTo(batch->batch_context);
     rank_places(batch, near);
     // A snapshot sees what it saw, so this happens to none.
     for (uint32 i = 0; i < count; ++i) {
@@ -477,30 +565,6 @@ void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const Found
     sort_batch(batch);
     end_search(batch);
     MemoryContextSwitchTo(before);
-}
-
-KnnRows rows_of(const KnnBatch* batch, uint32 query) {
-    return {batch->rows + Size{query} * batch->k, batch->counts[query]};
-}
-
-bool is_complete(const KnnBatch* batch, uint32 query) {
-    const bool all_rows = batch->all || (batch->meta.lists == 0 && batch->pending_known);
-    if (!batch->index->check.passes || all_rows) return true;
-    return has_enough(batch, query);
-}
-
-void forget_rows(KnnBatch* batch) {
-    batch->count = 0;
-    MemoryContextReset(batch->batch_context);
-}
-
-void close_knn_batch(KnnBatch* batch) {
-    if (batch->query) close_knn_query(batch->query);
-    if (batch->scan) index_endscan(batch->scan);
-    if (batch->all) close_tid_set(batch->all);
-    if (batch->reader) close_row_reader(batch->reader);
-    UnregisterSnapshot(batch->snapshot);
-    MemoryContextDelete(batch->context);
 }
 
 }  // namespace pgwarp

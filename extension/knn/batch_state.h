@@ -1,5 +1,5 @@
-// The state of a batch, and what its two files know of each other: batch_search.cpp searches for
-// candidates, batch_rows.cpp reads and ranks their rows.
+// The state of a batch, and what its files know of each other: batch.cpp opens it, batch_search.cpp
+// searches, batch_rows.cpp reads and ranks rows.
 #pragma once
 
 #include "extension/index/effort.h"
@@ -56,7 +56,8 @@ struct KnnBatch {
     SearchThreads* threads;
     ListSearch* lists;
     bool lists_tried;
-    TidSet* all;  // of all entries, for an exact search; null: the search is not exact
+    bool by_service;  // the last search was
+    TidSet* all;      // of all entries, for an exact search; null: the search is not exact
 
     // Of the last search:
     const float* queries;  // (count)(dims)
@@ -65,23 +66,22 @@ struct KnnBatch {
     uint32* counts;   // (count)
     uint32* visited;  // (count): candidates, and those that are visible and pass the check
     uint32* passed;
+    bool* few;  // (count): too few rows were found for the recall that is asked for
     CandidateRow* candidates;
     Size candidate_count;
     Size candidate_room;
-    uint32* unsure;  // queries that want more candidates
-    uint32 unsure_count;
     RootFinder* roots;  // not null: candidates are visible versions, which may not be entries
 };
 
-// --- batch_search.cpp
+// --- batch.cpp
 
-// Begins a search for these queries, in the batch's memory, which is the current context then.
+// Begins a search for these queries.
 void begin_search(KnnBatch* batch, const float* queries, uint32 count);
 // Only rows are kept: other batches may search now.
 void end_search(KnnBatch* batch);
 // The lists for a search of this many queries. False: they cannot be had, or are not worth it.
 bool open_lists(KnnBatch* batch, uint32 count);
-// Whether queries decide on their effort, as single scans do. With lists.
+// Whether queries decide on their effort, as single scans do. With lists, or by the service.
 bool queries_decide(const KnnBatch* batch);
 // What queries want of the batch's effort. `forms`: (count)(code_dims).
 ListWants wants_of(const KnnBatch* batch, const float* forms, uint32 count);
@@ -97,10 +97,22 @@ bool has_codes_for(const KnnBatch* batch, uint32 query);
 // then: they come after all others.
 bool scans_go_on(const KnnBatch* batch);
 
+// --- batch_service.cpp
+
+// Whether the service is to find the candidates of this many queries.
+bool asks_service(const KnnBatch* batch, uint32 count);
+struct ServedSink {
+    // Called for queries that have a whole answer: their candidates, nearest by code first, and
+    // entries that were appended to lists since the service got them, whose codes were not read.
+    void (*put)(void* state, uint32 query, const Neighbor* found, uint32 count,
+                const uint64* appended, uint32 appended_count);
+    void* state;
+};
+void search_service(const KnnBatch* batch, const ListWants& wants, const ServedSink& sink);
+
 // --- batch_rows.cpp
 
-// `state`: the batch.
-void add_candidate(void* state, uint32 query, uint64 tid);
+void add_candidate(KnnBatch* batch, uint32 query, uint64 tid);
 // Offers a row to all queries.
 void rank_for_all(KnnBatch* batch, uint64 tid);
 // Visits candidates, and pending rows if they are wanted, in the order of TIDs, so that each page

@@ -240,23 +240,6 @@ void merge_found(const Best& best, const ListWants& wants, uint32 query, const N
     memcpy(mine, best.merged, best.counts[query] * sizeof(Neighbor));
 }
 
-void put_found(const ListSearch* search, const ListWants& wants, const CandidateSink& sink,
-               uint32 query, const Neighbor* found, uint32 count) {
-    if (sink.all) {
-        sink.all(sink.state, query, found, count);
-        return;
-    }
-    const float shift =
-        code_shift(search->meta, wants.forms + Size{query} * search->meta.code_dims);
-    const Size worth = count_worth_ranking(
-        count, wants.k, wants.effort, [=](Size i) { return double{found[i].distance} + shift; });
-    if (sink.want_more && wants.effort.by_error && worth == wants.candidates) {
-        sink.want_more(sink.state, query);
-        return;
-    }
-    for (Size i = 0; i < worth; ++i) sink.put(sink.state, query, found[i].id);
-}
-
 }  // namespace
 
 struct SearchThreads {
@@ -377,7 +360,7 @@ void search_lists(ListSearch* search, const ListWants& wants, const CandidateSin
             for (uint32 i = 0; i < count; ++i) {
                 const Neighbor* found = batch->found + i * batch->found_stride;
                 if (whole)
-                    put_found(search, wants, sink, first + i, found, batch->found_counts[i]);
+                    sink.put(sink.state, first + i, found, batch->found_counts[i]);
                 else
                     merge_found(best, wants, first + i, found, batch->found_counts[i]);
             }
@@ -385,8 +368,7 @@ void search_lists(ListSearch* search, const ListWants& wants, const CandidateSin
     }
     if (!whole) {
         for (uint32 i = 0; i < wants.count; ++i)
-            put_found(search, wants, sink, i, best.found + Size{i} * wants.candidates,
-                      best.counts[i]);
+            sink.put(sink.state, i, best.found + Size{i} * wants.candidates, best.counts[i]);
         pfree(best.found);
         pfree(best.counts);
         pfree(best.merged);

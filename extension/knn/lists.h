@@ -45,20 +45,14 @@ struct ListWants {
     uint32 probes;
     uint32 candidates;  // at most max_list_k
     uint32 k;
-    // With a threshold, a query decides how many of these lists it takes; with an error of codes,
-    // how many of these candidates are ranked.
+    // With a threshold, a query decides how many of these lists it takes.
     Effort effort = {};
     const float* radii = nullptr;  // (count): what other parts of the table tell (list_plan.h)
 };
 struct CandidateSink {
-    void (*put)(void* state, uint32 query, uint64 tid);
+    // Called once for each query, with all that it has found, nearest by code first.
+    void (*put)(void* state, uint32 query, const Neighbor* found, uint32 count);
     void* state;
-    // Called instead of put() for a query all of whose candidates are within the reach of codes:
-    // there may be more of them. May be null.
-    void (*want_more)(void* state, uint32 query) = nullptr;
-    // Not null: called once for each query, instead of both, with all that it has found, nearest by
-    // code first. How many of these are worth ranking is the caller's to decide.
-    void (*all)(void* state, uint32 query, const Neighbor* found, uint32 count) = nullptr;
 };
 // Searches for more candidates than others have a batch of their own in memory, so that neither has
 // the other's size.

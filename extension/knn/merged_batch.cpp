@@ -3,7 +3,6 @@
 
 #include "extension/index/page.h"
 #include "extension/index/table_rows.h"
-#include "extension/knn/joint_batch.h"
 #include "extension/knn/lists.h"
 #include "extension/knn/merged_batch.h"
 
@@ -82,31 +81,26 @@ KnnBatch* open_leaf(MergedBatch* batch, int number) {
     return batch->leaves[number];
 }
 
-// Searches all leaves as one. False: they have to be searched one by one.
-bool search_leaves(MergedBatch* batch, const float* queries, uint32 count) {
+// Searches all leaves, which stay open.
+void search_leaves(MergedBatch* batch, const float* queries, uint32 count) {
     const int leaves = batch->index->leaf_count;
-    if (!batch->keeps_leaves || leaves < 2) return false;
     // Each keeps rows of its own, until all have searched.
     uint32 most = static_cast<uint32>(std::clamp<Size>(
-        batch->memory.queries / (static_cast<Size>(leaves) * found_bytes(batch->k)), 1, count));
+        batch->memory.queries / (static_cast<Size>(Max(leaves, 1)) * found_bytes(batch->k)), 1,
+        Max(count, 1u)));
     for (int i = 0; i < leaves; ++i) most = std::min(most, most_queries(open_leaf(batch, i)));
     for (uint32 first = 0; first < count; first += most) {
         const uint32 here = std::min(most, count - first);
-        if (!search_jointly(batch->leaves, leaves, queries + Size{first} * batch->index->dims,
-                            here)) {
-            // Later blocks may be too small for lists that are not at hand.
-            memset(batch->counts, 0, count * sizeof(uint32));
-            return false;
-        }
+        search_batches(batch->leaves, leaves, queries + Size{first} * batch->index->dims, here);
         for (int i = 0; i < leaves; ++i) {
             for (uint32 query = 0; query < here; ++query)
                 merge_rows(batch, first + query, rows_of(batch->leaves[i], query));
             forget_rows(batch->leaves[i]);
         }
     }
-    return true;
 }
 
+// Searches one leaf, which does not stay open.
 void search_leaf(MergedBatch* batch, int number, const float* queries, uint32 count) {
     const KnnIndex& leaf = batch->index->leaves[number];
     KnnBatch* open = open_leaf(batch, number);
@@ -115,10 +109,6 @@ void search_leaf(MergedBatch* batch, int number, const float* queries, uint32 co
         search_batch(open, queries + Size{first} * leaf.dims, here);
         for (uint32 i = 0; i < here; ++i) merge_rows(batch, first + i, rows_of(open, i));
         first += here;
-    }
-    if (batch->keeps_leaves) {
-        forget_rows(open);
-        return;
     }
     close_knn_batch(open);
     batch->leaves[number] = nullptr;
@@ -173,8 +163,8 @@ void search_batch(MergedBatch* batch, const float* queries, uint32 count, const 
     batch->counts = static_cast<uint32*>(alloc(count * sizeof(uint32)));
     batch->merged = static_cast<KnnRow*>(alloc(2 * Size{batch->k} * sizeof(KnnRow)));
     memset(batch->counts, 0, count * sizeof(uint32));
-    if (search_leaves(batch, queries, count)) return;
-    for (int i = 0; i < batch->index->leaf_count; ++i) {
+    if (batch->keeps_leaves) search_leaves(batch, queries, count);
+    for (int i = 0; i < batch->index->leaf_count && !batch->keeps_leaves; ++i) {
         CHECK_FOR_INTERRUPTS();
         search_leaf(batch, i, queries, count);
     }

@@ -1,9 +1,8 @@
 // The nearest rows for many queries, in an index or in all leaves of one of a partitioned table.
 //
-// Leaves whose lists fit into memory together are kept open for the whole call, and searched as one
-// (joint_batch.h). Otherwise one leaf is open at a time, and its lists are read again for each
-// block: each leaf finds its own k nearest rows for all queries of a block; the k nearest of these
-// remain. So they do where leaves cannot be searched as one.
+// Leaves whose lists fit into memory together are kept open for the whole call, and searched as
+// one. Otherwise one leaf is open at a time, and its lists are read again for each block: each leaf
+// finds its own k nearest rows for all queries of a block; the k nearest of these remain.
 #pragma once
 
 #include "extension/knn/batch.h"

@@ -54,6 +54,11 @@ void report_visits(Relation index, ScanReport* report) {
     last_scan.report = *report;
 }
 
+void count_served(Relation index, uint32 searches) {
+    if (IndexStatistics* statistics = statistics_for(index))
+        count(statistics, counter_service_searches, searches);
+}
+
 }  // namespace pgwarp
 
 using namespace pgwarp;

@@ -26,5 +26,7 @@ struct ScanReport {
 void report_round(Relation index, ScanReport* report);
 // Called after a round has visited further rows.
 void report_visits(Relation index, ScanReport* report);
+// Searches of a batch that the service has answered.
+void count_served(Relation index, uint32 searches);
 
 }  // namespace pgwarp

@@ -16,14 +16,11 @@ namespace {
 
 constexpr char too_many[] = "too many candidates for the service";
 
-// Lists among which a search takes its own: hardly any takes more, and each costs a little, or its
-// pages where the service does not have it yet. With conditions nothing is known of that.
+// With conditions nothing is known of how many lists a search takes.
 uint32 most_by_query(const ScanState* s) {
-    constexpr uint32 times = 4;
-    if (s->conditions.count > 0) return bounded_probes(service_most_lists, s->meta);
-    const uint32 least = std::clamp(s->meta.lists / 8, 8u, 64u);
-    return bounded_probes(
-        std::min(std::max(times * s->goal.effort.probes, least), service_most_lists), s->meta);
+    const uint32 most = s->conditions.count > 0 ? service_most_lists
+                                                : offered_lists(s->meta, s->goal.effort.probes);
+    return bounded_probes(most, s->meta);
 }
 
 // Whether a device scores the candidates of a plain search by their refinements.

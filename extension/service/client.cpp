@@ -274,11 +274,8 @@ bool service_would_be_used(Relation index) {
            !why_not_for(index);
 }
 
-ScanCosts service_costs(bool refines) {
-    // For each list, a backend compares the version with that on the pages, or with the one that it
-    // has seen there.
-    constexpr double probe = 1750;
-    return {probe, service->look_up_cost, refines};
+double service_look_up_cost() {
+    return service->look_up_cost;
 }
 
 // Makes the worker look at a slot.

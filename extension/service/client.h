@@ -31,8 +31,16 @@ bool service_is_silent();
 inline constexpr char silent_reason[] = "the service was silent for too long";
 inline constexpr char refused_reason[] = "the device has no room for the model of the index";
 
-// Costs of a scan by the service. `refines`: its device scores candidates by their refinements.
-ScanCosts service_costs(bool refines);
+// Lists among which a search takes its own, of which it takes this many on average: hardly any
+// takes more, and each costs a little, or its pages where the service does not have it yet.
+inline uint32 offered_lists(const MetaPage& meta, uint32 probes) {
+    constexpr uint32 times = 4;
+    return std::min({std::max(times * probes, std::clamp(meta.lists / 8, 8u, 64u)), meta.lists,
+                     service_most_lists});
+}
+
+// What a device takes to look up a byte of a code, where this CPU takes 1.
+double service_look_up_cost();
 
 // A search for the service.
 struct WantedSearch {

@@ -41,12 +41,4 @@ struct AttributeColumn {
     }
 };
 
-__device__ __forceinline__ bool attribute_passes(const PackedCondition& condition,
-                                                 const uint64_t* values, uint64_t number,
-                                                 bool null) {
-    if (condition.kind == ConditionKind::is_null) return null;
-    if (condition.kind == ConditionKind::is_not_null) return !null;
-    return !null && number_passes(condition, values, number);
-}
-
 }  // namespace pgwarp::gpu
