@@ -83,44 +83,40 @@ float usual_nearest(Relation index, const MetaPage& meta, const CurveQuery* quer
     return nearest[trials / 2];
 }
 
-// Where it is little work, all lists are measured. Else, measuring many more probes than scans need
-// would take most of the time. The trial queries show
-// with how many probes nearly all neighbors are found; the grid ends one step beyond. Where that is
-// too much work for all queries, the near steps end where it becomes too much, at least one step
-// beyond the probes that find most neighbors, and a part of the queries measures the rest. Where
-// few queries are wide, these do anyway, and do not count for the near steps.
+// The trial queries show with how many probes nearly all neighbors are found. The grid ends one
+// step beyond, or earlier, where that is too much work, but not before most are found. Where it is
+// little work, all codes of all lists are looked up.
 void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
                     uint32 wide, MemoryContext context, CurveGrid* grid) {
     constexpr double nearly_all = 0.998;
     constexpr double most = 0.985;
-    // Bytes of codes: a second or two of one processor; and a small part of one.
-    constexpr double much_work = 0x1p32;
+    // Bytes of codes: a small part of a second of one processor.
     constexpr double little_work = 0x1p26;
-    const uint32 trial_queries = std::min(count, curve_trial_queries);
+    // Entries: half a second or so.
+    constexpr double much_to_look_for = 0x1p29;
+    // Of all entries, those whose codes a query looks up; at least so many lists.
+    constexpr double looked_up = 1.0 / 64;
+    constexpr uint32 least_looked_up = 4;
     const auto steps_beyond = [grid](uint32 last) {
         uint32 steps = 0;
         while (steps < grid->steps && grid->probes[steps] <= last) ++steps;
         return std::min(grid->steps, steps + 2);
     };
-    const auto work = [&](uint32 steps) {
+    const auto entries = [&](uint32 steps) {
         return static_cast<double>(meta.rows_at_build) / meta.lists * grid->probes[steps - 1] *
-               count * meta.m;
+               count;
     };
-    if (work(grid->steps) <= little_work) {
-        grid->near_steps = grid->steps;
-        return;
-    }
-    const Trials trials = rank_trials(index, meta, queries, trial_queries, context);
-    const bool found = trials.all.count > 0;
-    const uint32 all_steps = found ? steps_beyond(trials.all.at(nearly_all)) : grid->steps;
-    uint32 near_steps = all_steps;
-    if (found) {
+    grid->looked_up = meta.lists;
+    if (entries(grid->steps) * meta.m <= little_work) return;
+    grid->looked_up = std::max(static_cast<uint32>(meta.lists * looked_up), least_looked_up);
+    const Trials trials =
+        rank_trials(index, meta, queries, std::min(count, curve_trial_queries), context);
+    if (trials.all.count > 0) {
         const TrialRanks& ranks = wide < count ? trials.nearest : trials.all;
-        const uint32 least = std::min(all_steps, steps_beyond(ranks.at(most)));
-        while (near_steps > least && work(near_steps) > much_work) --near_steps;
+        const uint32 least = steps_beyond(ranks.at(most));
+        grid->steps = std::max(steps_beyond(trials.all.at(nearly_all)), least);
+        while (grid->steps > least && entries(grid->steps) > much_to_look_for) --grid->steps;
     }
-    grid->steps = all_steps;
-    grid->near_steps = near_steps;
     pfree(trials.all.ranks);
     pfree(trials.nearest.ranks);
 }
@@ -147,10 +143,9 @@ CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* qu
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
     grid.steps = fill_probe_grid(meta.lists, grid.probes);
     grid.nearest = usual_nearest(index, meta, queries, count, context);
-    // The first ones, so that no long query becomes a straggler. They include the wide ones, where
-    // these are few.
-    grid.far_queries = (count + far_queries_of - 1) / far_queries_of;
-    if (wide <= curve_trial_queries) grid.far_queries = std::max(grid.far_queries, wide);
+    // The first ones, so that no long query becomes a straggler.
+    constexpr uint32 whole_queries = 64;
+    grid.whole_queries = whole_queries;
     cut_probe_grid(index, meta, queries, count, wide, context, &grid);
     MemoryContextDelete(context);
     return grid;
@@ -158,44 +153,17 @@ CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* qu
 
 namespace {
 
-// Whether all queries that measure this k measure all steps.
-bool all_go_far(const CurveTally& tally, int k) {
-    return tally.far.queries[k] == tally.all.queries[k];
-}
-
-// Few queries measure the gain beyond the near steps: subtracts three quarters of its standard
-// error, if their neighbors were found or missed together.
-double sure_gain(const CurveTally& tally, int k, double gain) {
-    const double queries = tally.far.queries[k];
-    if (gain <= 0 || all_go_far(tally, k)) return gain;
-    return std::max(0.0, gain - 0.75 * std::sqrt(gain * (1 - gain) / queries));
-}
-
 uint16 stored(double recall) {
     return static_cast<uint16>(std::floor(65535 * std::clamp(recall, 0.0, 1.0)));
 }
 
-// A far step has what all queries found at the last near step, plus what the queries that measure
-// all steps gained from there on.
-void fill_steps(const CurveGrid& grid, const CurveTally& tally, RecallCurve* curve) {
-    const uint32 near = grid.near_steps - 1;
+void fill_steps(const CurveGrid& grid, const CurveCounts& counts, RecallCurve* curve) {
     for (uint32 step = 0; step < grid.steps; ++step) {
-        const bool far = step > near;
-        const uint32 from = far ? near : step;
-        double scanned = tally.all.scanned[from] / std::max(tally.all.walks, 1.0);
-        if (far)
-            scanned += (tally.far.scanned[step] - tally.far.scanned[near]) /
-                       std::max(tally.far.walks, 1.0);
-        curve->scanned[step] = static_cast<float>(scanned);
+        curve->scanned[step] =
+            static_cast<float>(counts.scanned[step] / std::max(counts.walks, 1.0));
         for (int k = 0; k < RecallCurve::ks; ++k)
-            for (int f = 0; f < RecallCurve::factors && tally.all.wanted[k] > 0; ++f) {
-                double recall = tally.all.hits[k][from][f] / tally.all.wanted[k];
-                if (far && tally.far.wanted[k] > 0)
-                    recall += sure_gain(tally, k,
-                                        (tally.far.hits[k][step][f] - tally.far.hits[k][near][f]) /
-                                            tally.far.wanted[k]);
-                curve->recall[k][step][f] = stored(recall);
-            }
+            for (int f = 0; f < RecallCurve::factors && counts.wanted[k] > 0; ++f)
+                curve->recall[k][step][f] = stored(counts.hits[k][step][f] / counts.wanted[k]);
     }
 }
 
@@ -229,38 +197,14 @@ struct Tried {
     bool complete;  // few queries would have taken more lists than were walked
 };
 
-// Few queries measure how far lists go: as in fill_steps().
-Tried tried_at(const CurveTally& tally, int k, int t, int near) {
-    const bool far = t > near;
-    const int from = far ? near : t;
-    const CurveCounts& all = tally.all;
+Tried tried_at(const CurveCounts& counts, int k, int t) {
     Tried tried = {};
-    tried.lists = all.query_lists[k][from] / all.queries[k];
-    tried.scanned = all.query_scanned[k][from] / all.queries[k];
-    const CurveCounts& beyond = tally.far;
-    if (far) {
-        tried.lists += (beyond.query_lists[k][t] - beyond.query_lists[k][near]) / beyond.queries[k];
-        tried.scanned +=
-            (beyond.query_scanned[k][t] - beyond.query_scanned[k][near]) / beyond.queries[k];
-    }
-    for (int f = 0; f < RecallCurve::factors; ++f) {
-        tried.recall[f] = all.query_hits[k][from][f] / all.wanted[k];
-        if (far)
-            tried.recall[f] += sure_gain(
-                tally, k,
-                (beyond.query_hits[k][t][f] - beyond.query_hits[k][near][f]) / beyond.wanted[k]);
-    }
-    const CurveCounts& counts = far ? beyond : all;
+    tried.lists = counts.query_lists[k][t] / counts.queries[k];
+    tried.scanned = counts.query_scanned[k][t] / counts.queries[k];
+    for (int f = 0; f < RecallCurve::factors; ++f)
+        tried.recall[f] = counts.query_hits[k][t][f] / counts.wanted[k];
     tried.complete = counts.cut[k][t] <= few_cut * counts.queries[k];
     return tried;
-}
-
-// The last threshold that all queries measure: beyond, too many would have taken more lists than
-// they walked.
-int last_near(const CurveTally& tally, int k) {
-    int near = tried_thresholds - 1;
-    while (near > 0 && tally.all.cut[k][near] > few_cut * tally.all.queries[k]) --near;
-    return tally.far.queries[k] > 0 ? near : tried_thresholds - 1;
 }
 
 // The tried thresholds where recall grows from about this to nearly all, for one k.
@@ -269,14 +213,13 @@ struct GrowingPart {
     Tried tried[tried_thresholds];
     double threshold[tried_thresholds];
 };
-void find_growing_part(const CurveTally& tally, int k, GrowingPart* part) {
+void find_growing_part(const CurveCounts& counts, int k, GrowingPart* part) {
     constexpr double least = 0.5;
     constexpr double nearly_all = 0.9995;
     constexpr int last_factor = RecallCurve::factors - 1;
-    const int near = last_near(tally, k);
     part->count = 0;
     for (int t = 0; t < tried_thresholds; ++t) {
-        const Tried tried = tried_at(tally, k, t, near);
+        const Tried tried = tried_at(counts, k, t);
         const bool first = part->count == 0;
         const Tried* last = first ? nullptr : &part->tried[part->count - 1];
         if (!first && (!tried.complete || last->recall[last_factor] >= nearly_all)) break;
@@ -305,12 +248,12 @@ void thin_out(GrowingPart* part) {
 }
 
 // The curve's steps are the same for all k, so a k with fewer repeats its last one.
-void fill_by_query(const CurveTally& tally, RecallCurve* curve) {
+void fill_by_query(const CurveCounts& counts, RecallCurve* curve) {
     auto* part = static_cast<GrowingPart*>(palloc(sizeof(GrowingPart)));
     uint32 used[RecallCurve::ks] = {};
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (curve->queries[k] == 0) continue;
-        find_growing_part(tally, k, part);
+        find_growing_part(counts, k, part);
         thin_out(part);
         used[k] = static_cast<uint32>(part->count);
         for (uint32 step = 0; step < used[k]; ++step) {
@@ -370,11 +313,17 @@ UsualQueries measured_usual(const CurveGrid& grid, const CurveTally& tally) {
         usual.radius[k] = tally.all.wanted[k] > 0
                               ? static_cast<float>(exceeded_by(tally.radius[k], few))
                               : std::numeric_limits<float>::infinity();
+    double before = 0;  // recall
     for (int t = 0; t < tried_thresholds && tally.outside_queries > 0; ++t) {
         if (tally.outside_cut[t] > few_cut * tally.outside_queries) break;
         const double recall = tally.outside_hits[t] / (tally.outside_queries * outside_rows);
-        usual.outside = static_cast<float>(tried_threshold(t) * std::max(1 - recall, 1 - most));
-        if (recall >= most) break;
+        const bool enough = recall >= most;
+        const double part = enough && t > 0 ? (most - before) / (recall - before) : 1;
+        const double threshold = std::exp(std::log(tried_threshold(t - 1)) * (1 - part) +
+                                          std::log(tried_threshold(t)) * part);
+        usual.outside = static_cast<float>(threshold * std::max(1 - recall, 1 - most));
+        if (enough) break;
+        before = recall;
     }
     return usual;
 }
@@ -390,12 +339,13 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally) {
     measured.errors = measured_errors(tally);
     measured.usual = measured_usual(grid, tally);
     const CurveEffort& effort = tally.effort;
-    ereport(DEBUG1, (errmsg_internal("%.0f queries of the curve to %u probes, some to %u: %.3f s "
-                                     "to rank lists, %.3f s to look for neighbors, %.3f s to scan "
-                                     "%.0f entries, %.3f s to count, of all processes together",
-                                     tally.all.walks, grid.probes[grid.near_steps - 1],
-                                     grid.probes[grid.steps - 1], effort.ranking, effort.looking,
-                                     effort.scanning, effort.entries, effort.counting)));
+    ereport(DEBUG1,
+            (errmsg_internal("%.0f queries of the curve to %u probes, codes of %u: %.3f s to rank "
+                             "lists, %.3f s to look for neighbors, %.3f s to look up %.0f codes, "
+                             "%.3f s to count, of all processes together",
+                             tally.all.walks, grid.probes[grid.steps - 1], grid.looked_up,
+                             effort.ranking, effort.looking, effort.scanning, effort.entries,
+                             effort.counting)));
     ereport(DEBUG1,
             (errmsg_internal("nearest list at %g, radius for 10 rows %g, threshold of %.0f queries "
                              "without their own list %g over the share that is missed",
@@ -404,11 +354,10 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally) {
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (tally.all.wanted[k] == 0) continue;
         curve.queries[k] = static_cast<uint32>(tally.all.queries[k]);
-        curve.error[k] = all_go_far(tally, k) ? measured_error(tally.far, grid.steps, k)
-                                              : measured_error(tally.all, grid.near_steps, k);
+        curve.error[k] = measured_error(tally.all, grid.steps, k);
     }
-    fill_steps(grid, tally, &curve);
-    fill_by_query(tally, &curve);
+    fill_steps(grid, tally.all, &curve);
+    fill_by_query(tally.all, &curve);
     for (int k = 0; k < RecallCurve::ks; ++k)
         for (uint32 step = 0; step < curve.by_query_steps && curve.queries[k] > 0; ++step)
             ereport(DEBUG2,
@@ -443,11 +392,13 @@ MeasuredCurve measure_curve(Relation index, const MetaPage& meta, const CurveQue
                             uint32 count) {
     const CurveGrid grid = begin_curve(index, meta, queries, count, count_wide(queries, count));
     auto* tally = static_cast<CurveTally*>(palloc0(sizeof(CurveTally)));
+    uint32* list_sizes = uncounted_lists(meta);
     for (uint32 i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();
-        tally_query(index, meta, grid, queries[i], i, tally);
+        tally_query(index, meta, grid, queries[i], i, list_sizes, tally);
     }
     const MeasuredCurve measured = end_curve(grid, *tally);
+    pfree(list_sizes);
     pfree(tally);
     return measured;
 }

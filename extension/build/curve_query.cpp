@@ -1,7 +1,8 @@
 // One query of the recall curve. A neighbor is found with P lists and C candidates if its list is
 // among the P nearest to the query, and fewer than C entries of those lists have a smaller distance
 // by their codes. One walk over the lists of a query, nearest first, measures both for every P and
-// C, and for every threshold of effort by query, which gives it a P of its own.
+// C, and for every threshold of effort by query, which gives it a P of its own. Behind the first
+// lists, the walk of most queries looks up no codes but those of neighbors.
 
 #include <algorithm>
 #include <cmath>
@@ -208,6 +209,17 @@ struct CurveWalk {
     NearDistances near;
     uint32 list_rank;
     OutsideEntries outside;
+
+    void make_room(Size more) {
+        if (kept + more <= room) return;
+        room = 2 * room + more;
+        items = static_cast<Kept*>(repalloc_huge(items, room * sizeof(Kept)));
+    }
+    void add(float distance, uint64 tid) {
+        near.add(distance);
+        if (list_rank > 0) outside.add({distance, list_rank});
+        if (distance <= bound) items[kept++] = {distance, tid};
+    }
 };
 
 void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
@@ -215,11 +227,7 @@ void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
     const uint32 count = page_tail(page)->count;
     const ItemPointerData* tids = page_tids(page, layout);
     walk->entries += count;
-    if (walk->kept + count > walk->room) {
-        walk->room = 2 * walk->room + count;
-        walk->items = static_cast<CurveWalk::Kept*>(
-            repalloc_huge(walk->items, walk->room * sizeof(CurveWalk::Kept)));
-    }
+    walk->make_room(count);
     scan_codes(walk->table, layout.m,
                {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
                walk->list_term, walk->page_distances);
@@ -227,9 +235,7 @@ void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
     for (uint32 i = 0; i < count; ++i) {
         const float distance = walk->page_distances[i];
         if (!(distance <= farthest) || tid_number(tids[i]) == walk->self) continue;
-        walk->near.add(distance);
-        if (walk->list_rank > 0) walk->outside.add({distance, walk->list_rank});
-        if (distance <= walk->bound) walk->items[walk->kept++] = {distance, tid_number(tids[i])};
+        walk->add(distance, tid_number(tids[i]));
     }
 }
 
@@ -363,29 +369,24 @@ struct WalkedLists {
     float outside_radius[waves];  // behind the nearest list
 };
 
-// One number of lists for all queries. `far` may be null.
-void count_steps(const CurveGrid& grid, uint32 steps, const WalkedLists& walked,
-                 const ByDistance& sorted, const Neighbors& n, CurveCounts* all, CurveCounts* far) {
+// One number of lists for all queries.
+void count_steps(const CurveGrid& grid, const WalkedLists& walked, const ByDistance& sorted,
+                 const Neighbors& n, CurveCounts* counts) {
     Passed passed;
     Size at = 0;
-    for (uint32 step = 0; step < steps; ++step) {
+    for (uint32 step = 0; step < grid.steps; ++step) {
         const uint32 probes = grid.probes[step];
         const ListEnd& end = walked.ends[probes - 1];
         passed.add(walked.places + at, walked.places + end.kept);
         at = end.kept;
-        CurveCounts* const both[] = {step < grid.near_steps ? all : nullptr, far};
-        for (CurveCounts* counts : both)
-            if (counts) counts->scanned[step] += static_cast<double>(end.entries);
+        counts->scanned[step] += static_cast<double>(end.entries);
         for (int k = 0; k < RecallCurve::ks; ++k) {
             if (!measures(n, k)) continue;
             const FactorHits found = count_hits(n, sorted, passed, k, probes);
-            for (CurveCounts* counts : both) {
-                if (!counts) continue;
-                for (int f = 0; f < RecallCurve::factors; ++f) {
-                    const double recall = found.hits[f] / wanted_of(n, k);
-                    counts->hits[k][step][f] += found.hits[f];
-                    counts->squares[k][step][f] += recall * recall;
-                }
+            for (int f = 0; f < RecallCurve::factors; ++f) {
+                const double recall = found.hits[f] / wanted_of(n, k);
+                counts->hits[k][step][f] += found.hits[f];
+                counts->squares[k][step][f] += recall * recall;
             }
         }
     }
@@ -393,7 +394,7 @@ void count_steps(const CurveGrid& grid, uint32 steps, const WalkedLists& walked,
 
 // Effort by query, for one k.
 void count_by_query(int k, const WalkedLists& walked, const ByDistance& sorted, const Neighbors& n,
-                    CurveCounts* all, CurveCounts* far) {
+                    CurveCounts* counts) {
     Passed passed;
     Size at = 0;
     uint32 lists = 0;  // that `found` is about
@@ -422,14 +423,10 @@ void count_by_query(int k, const WalkedLists& walked, const ByDistance& sorted, 
             found = count_hits(n, sorted, passed, k, next);
             lists = next;
         }
-        for (CurveCounts* counts : {all, far}) {
-            if (!counts) continue;
-            for (int f = 0; f < RecallCurve::factors; ++f)
-                counts->query_hits[k][t][f] += found.hits[f];
-            counts->query_lists[k][t] += next;
-            counts->query_scanned[k][t] += static_cast<double>(end.entries);
-            counts->cut[k][t] += next == walked.count && !walked.all;
-        }
+        for (int f = 0; f < RecallCurve::factors; ++f) counts->query_hits[k][t][f] += found.hits[f];
+        counts->query_lists[k][t] += next;
+        counts->query_scanned[k][t] += static_cast<double>(end.entries);
+        counts->cut[k][t] += next == walked.count && !walked.all;
     }
 }
 
@@ -508,12 +505,46 @@ uint32 most_rows(const Neighbors& n) {
     return RecallCurve::k_values[last];
 }
 
+void count_page(void* state, uint32, Page page, const EntryLayout&) {
+    *static_cast<uint32*>(state) += page_tail(page)->count;
+}
+
+constexpr uint32 uncounted = PG_UINT32_MAX;
+
+uint32 entries_of(Relation index, const MetaPage& meta, uint32 list, uint32* list_sizes) {
+    if (list_sizes[list] == uncounted) {
+        uint32 entries = 0;
+        walk_lists(index, meta, &list, 1, {count_page, &entries});
+        list_sizes[list] = entries;
+    }
+    return list_sizes[list];
+}
+
+// The neighbors in the order of their lists.
+struct NeighborsByList {
+    uint32 count = 0;
+    uint32 next = 0;
+    uint32 which[most_curve_neighbors];
+
+    explicit NeighborsByList(const Neighbors& n) {
+        for (uint32 i = 0; i < n.count; ++i)
+            if (n.list_rank[i] != PG_UINT32_MAX && !std::isnan(n.distance[i])) which[count++] = i;
+        std::sort(which, which + count,
+                  [&n](uint32 a, uint32 b) { return n.list_rank[a] < n.list_rank[b]; });
+    }
+    // Adds those of the list of this rank to the walk.
+    void add_to(CurveWalk* walk, const Neighbors& n) {
+        while (next < count && n.list_rank[which[next]] < walk->list_rank) ++next;
+        for (; next < count && n.list_rank[which[next]] == walk->list_rank; ++next)
+            walk->add(n.distance[which[next]], n.tids[which[next]]);
+    }
+};
+
 void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& grid,
-                      const CurveQuery& query, bool far, CurveTally* tally) {
-    const uint32 steps = far ? grid.steps : grid.near_steps;
+                      const CurveQuery& query, bool whole, uint32* list_sizes, CurveTally* tally) {
     auto* n = static_cast<Neighbors*>(palloc(sizeof(Neighbors)));
     init_neighbors(query, n);
-    const uint32 probes = grid.probes[steps - 1];
+    const uint32 probes = grid.probes[grid.steps - 1];
     Stopwatch watch;
     const RankedLists ranked = rank_lists(index, meta, query.vector, probes);
     float* table =
@@ -545,17 +576,27 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     int wave = 0;
     int outside_wave = 0;
     const ListVisitor visitor{visit_page, &walk};
+    NeighborsByList by_list(*n);
     for (uint32 rank = 0; rank < probes; ++rank) {
-        walk.list_term = ranked.terms[ranked.order[rank]];
+        const uint32 list = ranked.order[rank];
+        walk.list_term = ranked.terms[list];
         walk.list_rank = rank;
-        walk_lists(index, meta, ranked.order + rank, 1, visitor);
+        if (whole || rank < grid.looked_up) {
+            const Size before = walk.entries;
+            walk_lists(index, meta, &list, 1, visitor);
+            list_sizes[list] = static_cast<uint32>(walk.entries - before);
+            tally->effort.entries += list_sizes[list];
+        } else {
+            walk.entries += entries_of(index, meta, list, list_sizes);
+            walk.make_room(most_curve_neighbors);
+            by_list.add_to(&walk, *n);
+        }
         ends[rank] = {walk.entries, walk.kept};
         if (rank == uint64{1} << 2 * outside_wave)
             walked.outside_radius[outside_wave++] = walk.outside.radius();
         if (rank + 1 == uint64{1} << 2 * wave) take_radii(*n, wave++, &walk, &walked);
     }
     tally->effort.scanning += watch.lap();
-    tally->effort.entries += static_cast<double>(walk.entries);
     walked.ranked = &ranked;
     walked.count = probes;
     walked.all = probes == meta.lists;
@@ -565,21 +606,19 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     walked.places = places;
     walked.ends = ends;
     CurveCounts* all = &tally->all;
-    CurveCounts* beyond = far && grid.near_steps < grid.steps ? &tally->far : nullptr;
-    count_steps(grid, steps, walked, sorted, *n, all, beyond);
+    count_steps(grid, walked, sorted, *n, all);
     walked.shift = code_shift(meta, query.vector);
     walked.usual_nearest = far_nearest(grid.nearest) * distance_unit(walked.shift);
     for (int k = 0; k < RecallCurve::ks; ++k)
-        if (measures(*n, k)) count_by_query(k, walked, sorted, *n, all, beyond);
+        if (measures(*n, k)) count_by_query(k, walked, sorted, *n, all);
     count_errors(*n, walked.shift, tally);
     for (int k = 0; k < RecallCurve::ks; ++k)
         if (measures(*n, k))
             count_radius(walk.near.distance_of(RecallCurve::k_values[k]), walked.shift,
                          tally->radius[k]);
-    if (query.self != 0 && (far || grid.near_steps == grid.steps))
+    if (query.self != 0 && (whole || grid.looked_up >= probes))
         count_outside(walked, walk.outside, tally);
     count_query(*n, all);
-    if (beyond) count_query(*n, beyond);
     tally->effort.counting += watch.lap();
 }
 
@@ -609,12 +648,19 @@ uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuer
     return neighbors->count;
 }
 
+uint32* uncounted_lists(const MetaPage& meta) {
+    auto* sizes = static_cast<uint32*>(palloc(Max(meta.lists, 1u) * sizeof(uint32)));
+    std::fill_n(sizes, meta.lists, uncounted);
+    return sizes;
+}
+
 void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
-                 const CurveQuery& query, uint32 number, CurveTally* tally) {
+                 const CurveQuery& query, uint32 number, uint32* list_sizes, CurveTally* tally) {
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
-    tally_in_context(index, meta, grid, query, number < grid.far_queries, tally);
+    const bool whole = number < grid.whole_queries || query.room > curve_neighbors;
+    tally_in_context(index, meta, grid, query, whole, list_sizes, tally);
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);
 }

@@ -26,17 +26,16 @@ struct CurveQuery {
     uint32 room = curve_neighbors;  // at most most_curve_neighbors
 };
 
-// The numbers of probes to measure. Most entries that a query would scan lie in far lists, which
-// hardly hold any neighbors. So all queries measure the near steps, and a part of the queries
-// measures how much more the far steps find.
+// The numbers of probes to measure, and how: looking for neighbors takes little time, looking up
+// the codes of all entries takes most. So most queries look up codes in their first lists only. Of
+// farther lists they take the neighbors, which are nearly all that is near there.
 struct CurveGrid {
     uint32 steps;
-    uint32 near_steps;   // the first of these; all queries measure them
-    uint32 far_queries;  // the first queries, which measure all steps
     uint32 probes[RecallCurve::max_steps];
-    float nearest;  // distance of the nearest list, as UsualQueries has it
+    uint32 looked_up;      // the first lists of a query, whose codes it looks up
+    uint32 whole_queries;  // the first queries, and wide ones, look up codes of all lists
+    float nearest;         // distance of the nearest list, as UsualQueries has it
 };
-inline constexpr uint32 far_queries_of = 8;  // one of this many queries measures all steps
 
 // Thresholds of effort by query (kernels/list_plan.h) are measured on a grid of their own, which
 // suits any data. The curve gets the part of it that matters.
@@ -77,20 +76,22 @@ inline constexpr double error_octaves = 0.125;
 inline constexpr double least_error = 0x1p-32;
 
 struct CurveTally {
-    CurveCounts all;  // of all queries: near steps only
-    CurveCounts far;  // of the queries that measure all steps
+    CurveCounts all;
     // What rows are like as queries (UsualQueries), counted as errors are.
     double errors[RecallCurve::ks][error_bins];
     double radius[RecallCurve::ks][error_bins];
-    // The same as in CurveCounts, of rows that do not see their own list, which is the nearest.
+    // The same as in CurveCounts, of rows that do not see their own list, which is the nearest: of
+    // whole queries.
     double outside_hits[tried_thresholds];
     double outside_cut[tried_thresholds];
     double outside_queries;
     CurveEffort effort;
 };
-// `number` is the query's index in the whole set; it decides whether the query measures far steps.
+// Entries of lists, as far as they were counted; in the memory context that is current.
+uint32* uncounted_lists(const MetaPage& meta);
+// `number` is the query's index in the whole set; it decides whether the query is a whole one.
 void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
-                 const CurveQuery& query, uint32 number, CurveTally* tally);
+                 const CurveQuery& query, uint32 number, uint32* list_sizes, CurveTally* tally);
 // The distance of the nearest list, as UsualQueries has it. Allocates in the current memory
 // context.
 float nearest_list(Relation index, const MetaPage& meta, const CurveQuery& query);

@@ -113,6 +113,7 @@ void init_curve(SharedCurve* curve) {
 
 void do_tasks(Relation index, SharedTasks* tasks, SharedCurve* curve, bool pages_first) {
     CurveTally tally = {};
+    uint32* list_sizes = nullptr;
     while (true) {
         CHECK_FOR_INTERRUPTS();
         const Task task = take_task(tasks, curve, pages_first);
@@ -137,8 +138,11 @@ void do_tasks(Relation index, SharedTasks* tasks, SharedCurve* curve, bool pages
             begin_curve_by_lists(index, tasks, curve);
             continue;
         }
-        tally_query(index, curve->meta, curve->grid, curve->query(task.query), task.query, &tally);
+        if (!list_sizes) list_sizes = uncounted_lists(curve->meta);
+        tally_query(index, curve->meta, curve->grid, curve->query(task.query), task.query,
+                    list_sizes, &tally);
     }
+    if (list_sizes) pfree(list_sizes);
     SpinLockAcquire(&curve->mutex);
     add_tally(tally, &curve->tally);
     SpinLockRelease(&curve->mutex);
