@@ -659,7 +659,7 @@ void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
-    const bool whole = number < grid.whole_queries || query.room > curve_neighbors;
+    const bool whole = number < grid.whole_queries;
     tally_in_context(index, meta, grid, query, whole, list_sizes, tally);
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);

@@ -33,7 +33,7 @@ struct CurveGrid {
     uint32 steps;
     uint32 probes[RecallCurve::max_steps];
     uint32 looked_up;      // the first lists of a query, whose codes it looks up
-    uint32 whole_queries;  // the first queries, and wide ones, look up codes of all lists
+    uint32 whole_queries;  // the first queries look up codes of all lists
     float nearest;         // distance of the nearest list, as UsualQueries has it
 };
 

@@ -206,7 +206,8 @@ bool open_lists(KnnBatch* batch, uint32 count) {
         return false;
     // A batch reads all lists. This pays once single scans would read most of them anyway.
     const bool at_hand = batch->lists && holds_all_lists(batch->lists);
-    const bool worth_it = Size{count} * batch->effort.probes >= 2 * Size{batch->meta.lists};
+    const bool worth_it = Size{std::max(count, batch->expected)} * batch->effort.probes >=
+                          2 * Size{batch->meta.lists};
     if (!at_hand && !worth_it) return false;
     if (!batch->lists_tried) {
         const MemoryContext before = MemoryContextSwitchTo(batch->context);
@@ -248,6 +249,10 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
     return batch;
 }
 
+void expect_queries(KnnBatch* batch, uint32 count) {
+    batch->expected = count;
+}
+
 uint32 most_queries(const KnnBatch* batch) {
     return batch->room;
 }
@@ -264,9 +269,9 @@ uint32 least_queries(const KnnBatch* batch) {
         (batch->lists_tried && !batch->lists))
         return never;
     if (batch->lists && holds_all_lists(batch->lists)) return 1;
-    if (asks_service(batch, 2)) return 2;
     // Lists that do not fit are read in parts, by every search.
     const uint32 times = batch->lists && !fits_all_lists(batch->lists) ? 16 : 2;
+    if (times == 2 && asks_service(batch, 2)) return 2;
     return (times * batch->meta.lists + batch->effort.probes - 1) / Max(batch->effort.probes, 1u);
 }
 

@@ -32,6 +32,9 @@ KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory
                         SearchThreads* threads = nullptr);
 void close_knn_batch(KnnBatch* batch);
 
+// Tells how many queries will be searched for, one search after the other: what is read for one of
+// these may serve all.
+void expect_queries(KnnBatch* batch, uint32 count);
 // The most queries of one search_batch(): memory has room for them and for the caller's vectors.
 uint32 most_queries(const KnnBatch* batch);
 // Bytes that a query keeps of a search until the next one.

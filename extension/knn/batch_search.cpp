@@ -17,6 +17,7 @@
 #include "extension/index/model.h"
 #include "extension/knn/batch_state.h"
 #include "extension/knn/device.h"
+#include "extension/service/client.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -216,8 +217,8 @@ float radius_of(const Search& search, const Block& block, uint32 place) {
                : block.found[Size{place} * block.room + search.limit - 1].distance;
 }
 
-// Asks the service for what the chosen queries of a block want.
-void ask_for_part(const KnnBatch* batch, Block* block, uint32 number, const ListWants& wants) {
+// Asks the service for what the chosen queries of a block want. False: it is of no use.
+bool ask_for_part(const KnnBatch* batch, Block* block, uint32 number, const ListWants& wants) {
     bool* whole = alloc_array<bool>(wants.count);
     memset(whole, 0, wants.count * sizeof(bool));
     const auto put = [](void* state, uint32 query, const Neighbor* found, uint32 count,
@@ -230,27 +231,48 @@ void ask_for_part(const KnnBatch* batch, Block* block, uint32 number, const List
         sink->whole[query] = true;
     };
     PartSink sink{block, number, whole};
-    search_service(batch, wants, {put, &sink});
-    for (uint32 i = 0; i < wants.count; ++i) block->answered[block->chosen[i]] &= whole[i];
+    const bool useful = search_service(batch, wants, {put, &sink});
+    for (uint32 i = 0; i < wants.count; ++i)
+        block->answered[block->chosen[i]] &= whole[i] || !useful;
     pfree(whole);
+    return useful;
+}
+
+// The service does not have the index of the part, or not yet: its lists are read, if they are
+// worth it, and if it is not insisted on.
+void give_up_service(const Search& search, Part* part) {
+    KnnBatch* batch = part->batch;
+    batch->by_service = false;
+    const bool by_lists = !insists_on_service() && open_lists(batch, search.count) &&
+                          (search.part_count == 1 || queries_decide(batch));
+    part->way = by_lists ? Way::by_lists : Way::by_scans;
 }
 
 // Finds candidates of a part for the chosen queries of a block.
 void search_part(const Search& search, Block* block, uint32 number, uint32 chosen,
                  ListRound round) {
     if (chosen == 0) return;
-    const KnnBatch* batch = search.parts[number].batch;
+    Part& part = search.parts[number];
+    KnnBatch* batch = part.batch;
     for (uint32 i = 0; i < chosen; ++i) {
         form_query(batch, block->queries[block->chosen[i]], block->forms, i);
         block->radii[i] = radius_of(search, *block, block->chosen[i]);
     }
-    ListWants wants = wants_of(batch, block->forms, chosen);
-    wants.candidates = block->room;
-    wants.radii = block->radii;
-    if (search.parts[number].way == Way::served) {
-        ask_for_part(batch, block, number, wants);
+    const auto wanted = [&] {
+        ListWants wants = wants_of(batch, block->forms, chosen);
+        wants.candidates = block->room;
+        wants.radii = block->radii;
+        return wants;
+    };
+    if (part.way == Way::served) {
+        if (ask_for_part(batch, block, number, wanted())) return;
+        give_up_service(search, &part);
+    }
+    if (part.way == Way::by_scans) {
+        for (uint32 i = 0; i < chosen; ++i) block->answered[block->chosen[i]] = false;
         return;
     }
+    const ListWants wants = wanted();
     const auto put = [](void* state, uint32 query, const Neighbor* found, uint32 count) {
         const auto* sink = static_cast<const PartSink*>(state);
         merge_part(*sink->block, sink->block->chosen[query], sink->part, found, count);
@@ -264,9 +286,12 @@ void find_candidates(const Search& search, Block* block, ListRound round) {
     std::fill_n(block->answered, block->count, true);
     find_nearest_parts(search, *block);
     for (const bool nearest : {true, false})
-        for_each_with_lists(search, [&](uint32 number, KnnBatch*) {
-            const uint32 chosen = choose(
-                *block, [&](uint32 place) { return (block->nearest[place] == number) == nearest; });
+        for_each_with_lists(search, [&](uint32 number, const KnnBatch* batch) {
+            // A scan compares other queries with all rows.
+            const uint32 chosen = choose(*block, [&](uint32 place) {
+                return (block->nearest[place] == number) == nearest &&
+                       has_codes_for(batch, block->queries[place]);
+            });
             search_part(search, block, number, chosen, round);
         });
 }
@@ -284,10 +309,12 @@ Size worth_ranking(const Search& search, const Block& block, uint32 place) {
 
 // Adds a candidate, unless it was pending, and has moved to a list since: all queries are offered
 // those rows.
-void add_if_new(const Search& search, uint32 part, uint32 query, uint64 tid) {
+bool add_if_new(const Search& search, uint32 part, uint32 query, uint64 tid) {
     KnnBatch* batch = search.parts[part].batch;
-    if (!std::binary_search(batch->pending, batch->pending + batch->pending_count, tid))
-        add_candidate(batch, query, tid);
+    if (std::binary_search(batch->pending, batch->pending + batch->pending_count, tid))
+        return false;
+    add_candidate(batch, query, tid);
+    return true;
 }
 
 // Ranks the candidates of a block. Queries that want more are left out, and added to `unsure`;
@@ -313,8 +340,11 @@ void rank_block(const Search& search, const Block& block, uint32* unsure, uint32
     }
     for (Size i = 0; i < block.appended_count; ++i) {
         const AppendedEntry& entry = block.appended[i];
-        if (block.answered[entry.place])
-            add_if_new(search, entry.part, block.queries[entry.place], entry.tid);
+        if (!block.answered[entry.place]) continue;
+        const uint32 query = block.queries[entry.place];
+        // It was no candidate: if it has no row, nothing is missing.
+        if (add_if_new(search, entry.part, query, entry.tid))
+            --search.parts[entry.part].batch->visited[query];
     }
     for_each_with_lists(search, [](uint32, KnnBatch* batch) {
         rank_rows(batch, false);
@@ -338,14 +368,16 @@ void search_blocks(const Search& search, const uint32* queries, uint32 count, ui
 // Whether the k nearest rows of a query are among those that it was searched for. Candidates
 // without a wanted row may all be nearer than those that have one.
 bool has_enough(const Search& search, uint32 query) {
-    uint64 rows = 0, dropped = 0;
+    uint64 rows = 0;
+    int64 dropped = 0;
     for (uint32 i = 0; i < search.part_count; ++i) {
         const KnnBatch* batch = search.parts[i].batch;
         rows += batch->counts[query];
-        dropped += batch->visited[query] - batch->passed[query];
+        dropped += static_cast<int32>(batch->visited[query] - batch->passed[query]);
     }
-    return rows >= search.k && (settings.probes > 0 || static_cast<double>(search.k + dropped) <=
-                                                           tolerated_spread(search.limit));
+    return rows >= search.k &&
+           (settings.probes > 0 || static_cast<double>(search.k + std::max<int64>(dropped, 0)) <=
+                                       tolerated_spread(search.limit));
 }
 
 void search_lists_of_parts(const Search& search) {
@@ -509,19 +541,19 @@ void search_batches(KnnBatch* const* batches, int count, const float* queries, u
         for (uint32 query = 0; query < query_count && !batches[i]->query; ++query)
             pgstat_count_index_scan(batches[i]->index->index);
     }
-    const bool as_one = are_comparable(parts, count);
-    for (int i = 0; i < count; i += as_one ? count : 1) {
-        if (parts[i].way == Way::by_queries)
-            search_by_query(batches[i], equal);
+    const int at_once = are_comparable(parts, count) ? count : 1;
+    for (int first = 0; first < count; first += at_once) {
+        if (parts[first].way == Way::by_queries)
+            search_by_query(batches[first], equal);
         else
-            search_as_one(parts + i, as_one ? count : 1, query_count);
-    }
-    for (int i = 0; i < count; ++i) {
-        if (parts[i].way != Way::by_queries) {
-            check_batch_snapshot(batches[i]);
-            sort_batch(batches[i]);
+            search_as_one(parts + first, at_once, query_count);
+        for (int i = first; i < first + at_once; ++i) {
+            if (parts[i].way != Way::by_queries) {
+                check_batch_snapshot(batches[i]);
+                sort_batch(batches[i]);
+            }
+            end_search(batches[i]);
         }
-        end_search(batches[i]);
     }
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);

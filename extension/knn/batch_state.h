@@ -57,6 +57,7 @@ struct KnnBatch {
     ListSearch* lists;
     bool lists_tried;
     bool by_service;  // the last search was
+    uint32 expected;  // queries of this search and of later ones, at least
     TidSet* all;      // of all entries, for an exact search; null: the search is not exact
 
     // Of the last search:
@@ -108,7 +109,8 @@ struct ServedSink {
                 const uint64* appended, uint32 appended_count);
     void* state;
 };
-void search_service(const KnnBatch* batch, const ListWants& wants, const ServedSink& sink);
+// False: the service does not have the index, or not yet, and nothing was put.
+bool search_service(const KnnBatch* batch, const ListWants& wants, const ServedSink& sink);
 
 // --- batch_rows.cpp
 

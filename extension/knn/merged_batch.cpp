@@ -88,7 +88,10 @@ void search_leaves(MergedBatch* batch, const float* queries, uint32 count) {
     uint32 most = static_cast<uint32>(std::clamp<Size>(
         batch->memory.queries / (static_cast<Size>(Max(leaves, 1)) * found_bytes(batch->k)), 1,
         Max(count, 1u)));
-    for (int i = 0; i < leaves; ++i) most = std::min(most, most_queries(open_leaf(batch, i)));
+    for (int i = 0; i < leaves; ++i) {
+        expect_queries(open_leaf(batch, i), count);
+        most = std::min(most, most_queries(batch->leaves[i]));
+    }
     for (uint32 first = 0; first < count; first += most) {
         const uint32 here = std::min(most, count - first);
         search_batches(batch->leaves, leaves, queries + Size{first} * batch->index->dims, here);

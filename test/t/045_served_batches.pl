@@ -75,6 +75,12 @@ all_are_exact('resident', 1);
 like(value($node, "$settings EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) " . sprintf($ways{lateral}, 'items')),
 	qr/Custom Scan \(Ivfpq Batch\).*Executor: service.*Queries: $queries\s+Single Scans: 0/s, 'EXPLAIN names the service');
 
+# A bound on lists is one for the service, too: no query is asked for again.
+value($node, 'SELECT pg_stat_pgwarp_reset()');
+is(value($node, 'SET ivfpq.executor = service; SET ivfpq.max_probes = 2; SET enable_seqscan = off; SET ivfpq.iterative_scan = off;
+	SELECT count(*) FROM (' . sprintf($ways{lateral}, 'items') . ') AS s'), 10 * $queries, 'with few lists: as many rows');
+is(searches('items'), "0 $queries", 'with few lists: each query once');
+
 # Entries that the service does not have yet, and rows that are gone.
 value($node, "INSERT INTO items SELECT i, vec(i, 8, $seed), 0 FROM generate_series($rows + 1, $rows + 40) AS i;
 	INSERT INTO parts SELECT id, v FROM items WHERE id > $rows");
