@@ -78,9 +78,8 @@ void put_answer(ServiceAnswer* answer, const Completion& completion, uint32 quer
              completion.appended_count);
 }
 
-// Asks for some queries. Those that would take more lists become the first of `queries`; returns
-// how many these are. False: hardly any answer is whole, and if this is the first time, none is
-// put.
+// Asks for some queries. Those that would take more lists become the first of `queries`, *count of
+// them. False: hardly any answer is whole, and if this is the first time, none is put.
 bool ask(const Served& served, uint32* queries, uint32* count, bool first, const ServedSink& sink) {
     SearchAhead* searches = alloc_array<SearchAhead>(*count);
     Completion* completions = alloc_array<Completion>(*count);
@@ -136,8 +135,11 @@ bool asks_service(const KnnBatch* batch, uint32 count) {
 
 bool search_service(const KnnBatch* batch, const ListWants& wants, const ServedSink& sink) {
     constexpr uint32 first = 32;
-    constexpr uint32 at_once = 1024;  // answers in memory
+    constexpr uint32 most_at_once = 1024;
     constexpr uint32 times = 8;
+    // Answers in memory.
+    const auto at_once = static_cast<uint32>(std::clamp<Size>(
+        batch->memory.queries / 4 / (wants.candidates * sizeof(Neighbor)), first, most_at_once));
     const bool decides = wants.effort.threshold > 0;
     const uint32 bound =
         settings.max_probes > 0 ? static_cast<uint32>(settings.max_probes) : batch->meta.lists;

@@ -1,5 +1,5 @@
-// The state of a batch, and what its files know of each other: batch.cpp opens it, batch_search.cpp
-// searches, batch_rows.cpp reads and ranks rows.
+// The state of a batch, and what its files know of each other: batch_open.cpp opens it,
+// batch_search.cpp searches, batch_rows.cpp reads and ranks rows.
 #pragma once
 
 #include "extension/index/effort.h"
@@ -74,7 +74,7 @@ struct KnnBatch {
     RootFinder* roots;  // not null: candidates are visible versions, which may not be entries
 };
 
-// --- batch.cpp
+// --- batch_open.cpp
 
 // Begins a search for these queries.
 void begin_search(KnnBatch* batch, const float* queries, uint32 count);
