@@ -65,7 +65,7 @@ sub effort
 }
 
 # --- effort is corrected
-make_moved('m', 0.6, 8000, 4000);
+make_moved('m', 0.5, 8000, 4000);
 my ($ten, $hundred, $thousand) = map { effort('m', $_) } 10, 100, 1000;
 my $ten_moved = effort('m', 10, 'moved = 1');
 my $before = value($node, "SELECT recall_of('m', 'true', int4range(5001, 5101), 10)");
