@@ -299,6 +299,30 @@ void scan_passing(const StoredLists& stored, CpuBatch& batch, size_t query, Sear
     batch.searched_room[query] = {static_cast<uint32_t>(taken.passed()), 0};
 }
 
+}  // namespace
+
+uint32_t limit_lists(const StoredLists& stored, const ListQuery& wanted, SearchScratch& scratch) {
+    const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
+    if (!(wanted.plan.threshold > 0)) return probes;
+    scratch.candidates.resize(CandidateSelection::room_for(wanted.plan.k));
+    CandidateSelection selection(scratch.candidates.data(), wanted.plan.k, no_floor);
+    TakenLists taken(stored, wanted, scratch);
+    for (uint32_t i = 0; i < probes; ++i) {
+        const StoredList& list = stored.lists[scratch.order[i]];
+        const float term = scratch.terms[scratch.order[i]];
+        if (!taken.take(list, term, selection)) break;
+        scratch.distances.resize(list.stride);
+        scan_codes(scratch.table.data(), stored.shape.m, list.code_columns(), term,
+                   scratch.distances.data());
+        for (uint32_t l = 0; l < list.count; ++l)
+            if (!(scratch.distances[l] > selection.bound()))
+                selection.offer(scratch.distances[l], list.ids[l]);
+    }
+    return taken.count();
+}
+
+namespace {
+
 // Scores `count` candidates, whose ids are places, by their refinements, and puts those into the
 // answer that may be among the wanted rows.
 void put_refined(const StoredLists& stored, CpuBatch& batch, size_t query, size_t count,

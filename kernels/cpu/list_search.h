@@ -32,6 +32,9 @@ struct SearchScratch {
 // Computes the terms of all lists, and the batch's `probed`; returns the number of probes.
 uint32_t rank_lists(const StoredLists& stored, CpuBatch& batch, size_t query,
                     SearchScratch& scratch);
+// How many of the ranked lists a query takes that decides by itself (list_plan.h); after
+// rank_lists(), with its table in the scratch. Other queries take all.
+uint32_t limit_lists(const StoredLists& stored, const ListQuery& wanted, SearchScratch& scratch);
 // Answers one query of the batch.
 void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, SearchScratch& scratch);
 

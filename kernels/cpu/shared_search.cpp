@@ -48,9 +48,11 @@ void rank_visits(const StoredLists& stored, CpuBatch& batch, size_t begin, size_
     scratch.selections.clear();
     scratch.single.table.resize(table_bytes);
     for (size_t i = 0; i < queries; ++i) {
-        const uint32_t probes = rank_lists(stored, batch, begin + i, scratch.single);
+        rank_lists(stored, batch, begin + i, scratch.single);
         const float* vector = batch.queries + (begin + i) * stored.shape.dims;
         build_table(stored.quantizer(), vector, scratch.single.table.data());
+        const uint32_t probes = limit_lists(stored, batch.wanted[begin + i], scratch.single);
+        batch.taken_room[begin + i] = probes;
         scratch.tables[i] = make_byte_table(scratch.single.table.data(), stored.shape.m,
                                             scratch.bytes.data() + i * table_bytes);
         scratch.selections.emplace_back(scratch.candidates.data() + i * selection_room,
@@ -187,8 +189,8 @@ bool finish_shared(const StoredLists& stored, CpuBatch& batch, size_t query, siz
 
 // Whether queries of `tasks` tasks gain from sharing scans, by the lists that a few of them take
 // alone. A shared scan takes less of an entry. But for each list, tables have to be interleaved,
-// and a query needs its tables twice, and twice the candidates. All measured in entries
-// (bench/notes/joins.md).
+// and a query needs its tables twice, the entries that tell its radius twice, and twice the
+// candidates. All measured in entries (bench/notes/joins.md).
 bool pays(const StoredLists& stored, CpuBatch& batch, size_t queries, size_t tasks) {
     // Larger tables of floats than this do not fit into a first-level cache: then looking up the
     // entries of a list takes more.
@@ -232,9 +234,10 @@ size_t shared_tasks(const StoredLists& stored, CpuBatch& batch, size_t queries, 
     if (stored.shape.bits == 4 && !always_shared) return 0;
     size_t visits = 0;
     for (size_t i = 0; i < queries; ++i) {
-        // A query that decides on its lists needs distances to do so: it has scanned them then.
-        if (batch.wanted[i].plan.threshold > 0) return 0;
-        visits += std::min(batch.wanted[i].probes, stored.shape.lists);
+        // Of the lists that a query may take, it takes some.
+        constexpr size_t some = 8;
+        const size_t probes = std::min(batch.wanted[i].probes, stored.shape.lists);
+        visits += batch.wanted[i].plan.threshold > 0 ? (probes + some - 1) / some : probes;
     }
     constexpr size_t min_visits = 8;  // of a list
     const size_t tasks = tasks_for(queries, threads);
