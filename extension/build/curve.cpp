@@ -94,7 +94,7 @@ void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* quer
     constexpr double little_work = 0x1p26;
     // Entries: half a second or so.
     constexpr double much_to_look_for = 0x1p29;
-    // Of all entries, those whose codes a query looks up; at least so many lists.
+    // The share of the lists in which a query looks up all codes, and the fewest lists.
     constexpr double looked_up = 1.0 / 64;
     constexpr uint32 least_looked_up = 4;
     const auto steps_beyond = [grid](uint32 last) {
