@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <random>
 #include <gtest/gtest.h>
 
 namespace pgwarp {

@@ -9,6 +9,8 @@
 #include "test/kernels/graph_check.h"
 #include "test/kernels/seed.h"
 
+#include <random>
+
 namespace pgwarp {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <random>
 #include <set>
 #include <tuple>
 #include <vector>

@@ -12,6 +12,7 @@
 
 #include <limits>
 #include <numeric>
+#include <random>
 
 namespace pgwarp {
 namespace {
