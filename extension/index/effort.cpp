@@ -10,7 +10,7 @@ namespace pgwarp {
 namespace {
 
 // Of what the target allows to miss, the share that codes may miss.
-constexpr double share_of_codes = 0.1;
+constexpr double share_of_codes = 0.3;
 
 // Queries unlike rows get this many times the threshold that rows without their own list need: what
 // was measured is still about rows.
@@ -181,7 +181,6 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
     effort.error = static_cast<float>(measured.code_error(missed));
-    effort.usual_error = static_cast<float>(measured.code_error(0.5));
     return effort;
 }
 

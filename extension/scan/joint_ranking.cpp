@@ -96,12 +96,6 @@ void prefetch(const JointSearch& search, const Size* counts) {
     }
 }
 
-// The greatest distance by code that a row nearer than this has, but for the error of codes.
-double last_worth_ranking(const JointSearch& search, double kth) {
-    if (std::isinf(kth) || !search.effort.by_error) return far;
-    return code_reach(code_units(search.parts[0].s, kth), search.effort.error) - search.plan.shift;
-}
-
 // The Merge Append takes a row of each partition, and asks for the next one where that is among the
 // nearest: another round, unless there is one beyond them.
 void rank_beyond(JointPart* part, double kth) {
@@ -162,22 +156,13 @@ bool has_enough(JointSearch* search) {
 }
 
 double rank_jointly(JointSearch* search, const JointOrder& order) {
-    const JointCandidate* joined = order.items;
-    auto* counts = static_cast<Size*>(palloc(static_cast<Size>(search->part_count) * sizeof(Size)));
-    Size ranked = 0;
-    Size end = std::min(order.count, search->k);
-    double kth = kth_distance(search);
-    while (ranked < end) {
-        std::fill_n(counts, search->part_count, 0);
-        for (Size i = ranked; i < end; ++i) ++counts[joined[i].part];
-        prefetch(*search, counts);
-        for (int i = 0; i < search->part_count; ++i) rank_next(&search->parts[i], counts[i]);
-        ranked = end;
-        kth = kth_distance(search);
-        const double last = last_worth_ranking(*search, kth);
-        while (end < std::min(order.count, 2 * ranked) && !(joined[end].distance > last)) ++end;
-    }
+    auto* counts =
+        static_cast<Size*>(palloc0(static_cast<Size>(search->part_count) * sizeof(Size)));
+    for (Size i = 0; i < order.worth; ++i) ++counts[order.items[i].part];
+    prefetch(*search, counts);
+    for (int i = 0; i < search->part_count; ++i) rank_next(&search->parts[i], counts[i]);
     pfree(counts);
+    const double kth = kth_distance(search);
     for (int i = 0; i < search->part_count && search->beyond; ++i)
         rank_beyond(&search->parts[i], kth);
     return kth;

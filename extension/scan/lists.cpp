@@ -130,7 +130,7 @@ void narrow_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* s
     if (!s->goal.effort.by_error || selection->count() < 2 * walk->narrowed_at) return;
     const double shift = code_shift(s);
     const double kth = selection->distance_of(walk->walk.plan().k) + shift;
-    selection->narrow(greatest_reach(kth, s->goal.effort) - shift, walk->least);
+    selection->narrow(code_reach(kth, s->goal.effort) - shift, walk->least);
     walk->narrowed_at = std::max(walk->narrowed_at, selection->count());
 }
 
@@ -238,11 +238,9 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
 void rank_first_part(IndexScanDesc scan, ScanState* s, const Part& part, bool complete) {
     auto* by_code = static_cast<Candidate*>(palloc(Max(part.count, Size{1}) * sizeof(Candidate)));
     std::copy_n(part.items, part.count, by_code);
-    Size ranked = worth_ranking(s, part.items, part.count);
-    if (s->refined.used && refine_candidates(scan, s, part.items, ranked))
-        s->round.unsure = ranked == part.count && !complete && s->goal.effort.by_error;
-    else
-        ranked = rank_until_sure(scan, s, part.items, part.count, complete);
+    const Size ranked = count_near(s, part.items, part.count, complete);
+    if (!s->refined.used || !refine_candidates(scan, s, part.items, ranked))
+        rank_candidates(scan, s, part.items, ranked);
     if (ranked < part.count) {
         s->group.floor = ranked > 0 ? by_code[ranked - 1] : no_floor;
         s->walk.stage = GroupStage::walked;
@@ -409,6 +407,7 @@ uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
 void aim_at(ScanState* s, uint32 rows) {
     RoundGoal& goal = s->goal;
     goal.limit = rows;
+    goal.reach = unknown_reach;
     goal.effort = choose_effort(s->meta, rows, checks_conditions(s));
     const Size least = Size{goal.effort.candidates} + s->asked.passed_over;
     // Candidates that were ranked before are found again, and all have to fit into memory. Where
@@ -486,22 +485,27 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         bool complete;
         Part part = first_part(scan, s, left, &complete);
         if (s->bound.given) cut_part(s, &part);
-        rank_first_part(scan, s, part, complete);
+        // Fewer than it has room for: all others were too far.
+        rank_first_part(scan, s, part, complete || part.count < left);
         left = 0;
     }
     while (left > 0) {
-        Part part = next_part(scan, s, left);
+        // Of those that have to be ranked, mostly few are left.
+        Part part =
+            next_part(scan, s, s->round.unsure ? std::min<Size>(left, s->goal.effort.candidates) : left);
         if (s->bound.given) cut_part(s, &part);
+        if (part.count == 0) s->round.unsure = false;
         if (part.count == 0) break;
         left -= std::min(left, part.count);
+        s->round.unsure &= part.items[part.count - 1].distance <= s->goal.reach;
         const bool ordered = s->walk.stage == GroupStage::ordered;
         uint64* ids = ordered ? nullptr : sorted_ids(part.items, part.count);
         if (!s->refined.used || !refine_candidates(scan, s, part.items, part.count))
             rank_candidates(scan, s, part.items, part.count);
-        s->round.unsure = false;
         if (!ordered) {
             remember(s, ids, part.count);
-            break;
+            if (!s->round.unsure) break;
+            continue;
         }
         // What is too much to remember must not be found again: no search begins anew after it.
         s->goal.effort.threshold = 0;
