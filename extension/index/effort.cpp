@@ -12,8 +12,8 @@ namespace {
 // Of what the target allows to miss, the share that codes may miss.
 constexpr double share_of_codes = 0.3;
 
-// Queries unlike rows get this many times the threshold that rows without their own list need: what
-// was measured is still about rows.
+// Queries unlike rows get this many times the threshold that rows without their own list need, and
+// the error that codes of rows have: what was measured is still about rows.
 constexpr double margin_of_others = 2;
 
 double codes_may_miss(double target) {
@@ -181,6 +181,7 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
     effort.error = static_cast<float>(measured.code_error(missed));
+    effort.outside_error = static_cast<float>(margin_of_others) * effort.error;
     return effort;
 }
 

@@ -23,9 +23,11 @@ struct Effort {
     uint32 candidates;            // that are ranked: the mean, as measured
     float threshold;              // 0: every query takes `probes` lists
     OutsideQueries outside = {};  // for inner products as shares of the shift
-    // The error of codes (CodeErrors) with that confidence. Not by errors: `candidates` are ranked.
+    // The error of codes (CodeErrors) with that confidence, and of queries unlike rows. Not by
+    // errors: `candidates` are ranked.
     bool by_error = false;
     float error = 0;
+    float outside_error = 0;
 };
 
 // Chooses the effort for k wanted rows from the settings and the index's curve. `with_conditions`:
@@ -70,12 +72,13 @@ inline void scale_thresholds(Effort* effort, double times) {
     effort->outside.threshold *= static_cast<float>(times);
 }
 
-// --- candidates. Distances by code are squared, or shifted, and so is `kth` here.
+// --- candidates. Distances by code are squared, and have the shift.
 
-// The greatest distance by code of candidates that are ranked, by that of the k-th nearest. It grows
-// with that: what is beyond it while lists are walked stays there.
-inline double code_reach(double kth, const Effort& effort) {
-    const double error = effort.error;
+// The greatest distance by code of candidates that are ranked, by that of the k-th nearest. The
+// nearer that is, the less: what is beyond it while lists are walked stays there.
+inline double code_reach(double kth, const Effort& effort, float shift) {
+    const bool outside = kth > effort.outside.radius * distance_unit(shift);
+    const double error = outside ? effort.outside_error : effort.error;
     if (!(error > 0) || !(kth >= 0)) return kth;
     // Newton's method, from a greater value on.
     constexpr int steps = 6;
@@ -86,8 +89,7 @@ inline double code_reach(double kth, const Effort& effort) {
     }
     return std::max(kth, root * root * root * root);
 }
-// By how much a code is behind the k-th nearest one. It has no unit but a power of the distance: the
-// queries that are far from all rows have greater errors.
+// By how much a code is behind the k-th nearest one (CodeErrors).
 inline double code_error(double code, double kth) {
     return code > 0 ? (code - kth) / (std::sqrt(code) * std::sqrt(std::sqrt(code))) : 0;
 }
@@ -99,10 +101,11 @@ inline Size kept_candidates(const Effort& effort) {
 }
 // How many of these distances by code, nearest first, a query for k rows ranks.
 template <class DistanceAt>
-Size count_worth_ranking(Size count, Size k, const Effort& effort, DistanceAt distance_at) {
+Size count_worth_ranking(Size count, Size k, const Effort& effort, float shift,
+                         DistanceAt distance_at) {
     if (!effort.by_error) return std::min<Size>(count, std::max<Size>(effort.candidates, k));
     if (count < k) return count;
-    const double reach = code_reach(distance_at(k - 1), effort);
+    const double reach = code_reach(double{distance_at(k - 1)} + shift, effort, shift) - shift;
     Size worth = k;
     while (worth < count && distance_at(worth) <= reach) ++worth;
     return worth;

@@ -124,10 +124,9 @@ JointOrder join_candidates(JointSearch* search) {
         std::copy_n(part.items, part.count, part.by_code);
     }
     std::sort(all, all + count);
-    const double shift = search->plan.shift;
-    return {all, count, count_worth_ranking(count, search->k, search->effort, [all, shift](Size i) {
-                return all[i].distance + shift;
-            })};
+    return {all, count,
+            count_worth_ranking(count, search->k, search->effort, search->plan.shift,
+                                [all](Size i) { return all[i].distance; })};
 }
 
 bool has_enough(JointSearch* search) {

@@ -128,9 +128,9 @@ using Part = CandidateQueue::Part;
 // the fewer are kept, the faster are the lists scanned. Now and then, as it takes time.
 void narrow_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* selection) {
     if (!s->goal.effort.by_error || selection->count() < 2 * walk->narrowed_at) return;
-    const double shift = code_shift(s);
+    const float shift = code_shift(s);
     const double kth = selection->distance_of(walk->walk.plan().k) + shift;
-    selection->narrow(code_reach(kth, s->goal.effort) - shift, walk->least);
+    selection->narrow(code_reach(kth, s->goal.effort, shift) - shift, walk->least);
     walk->narrowed_at = std::max(walk->narrowed_at, selection->count());
 }
 
@@ -491,8 +491,8 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     }
     while (left > 0) {
         // Of those that have to be ranked, mostly few are left.
-        Part part =
-            next_part(scan, s, s->round.unsure ? std::min<Size>(left, s->goal.effort.candidates) : left);
+        Part part = next_part(
+            scan, s, s->round.unsure ? std::min<Size>(left, s->goal.effort.candidates) : left);
         if (s->bound.given) cut_part(s, &part);
         if (part.count == 0) s->round.unsure = false;
         if (part.count == 0) break;

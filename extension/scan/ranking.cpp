@@ -196,15 +196,14 @@ Size count_near(ScanState* s, const Candidate* candidates, Size count, bool comp
     // and more rows are wanted, all are ranked.
     const bool goes_on = s->report.rounds > 0 && !(goal.effort.threshold > 0);
     if (!goal.effort.by_error || s->bound.given || goes_on) return count;
-    const double shift = code_shift(s);
+    const float shift = code_shift(s);
     const Size k = std::max(Size{goal.limit}, goal.least_rows) + s->asked.passed_over;
     if (goal.reach == unknown_reach && count >= k)
-        goal.reach = code_reach(candidates[k - 1].distance + shift, goal.effort) - shift;
+        goal.reach = code_reach(candidates[k - 1].distance + shift, goal.effort, shift) - shift;
     const Candidate* end = candidates + count;
     if (goal.reach != unknown_reach)
-        end = std::partition_point(candidates, end, [&](const Candidate& item) {
-            return item.distance <= goal.reach;
-        });
+        end = std::partition_point(
+            candidates, end, [&](const Candidate& item) { return item.distance <= goal.reach; });
     s->round.unsure = end == candidates + count && count > 0 && !complete;
     return static_cast<Size>(end - candidates);
 }

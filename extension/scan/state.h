@@ -393,8 +393,8 @@ void note_visit(ScanState* s, double by_code, bool passes);
 void sort_visits(RoundRows* round);
 // The exact distance of the k-th row of the round; infinity: there are fewer.
 double kth_distance(const ScanState* s, Size k);
-// How many of these candidates, nearest by code first, are ranked (index/effort.h). All of them, and
-// there are others: the round is unsure. `complete`: there are none.
+// How many of these candidates, nearest by code first, are ranked (index/effort.h). All of them,
+// and there are others: the round is unsure. `complete`: there are none.
 Size count_near(ScanState* s, const Candidate* candidates, Size count, bool complete);
 
 // Also counts the row in the report. Infinite is the greatest finite number, NaN is infinite.

@@ -291,10 +291,15 @@ inline std::pair<uint32_t, uint32_t> expected_lists(ListWorld& world, const List
             share = entries > 0 ? (passed - plan.entries) / entries : 1;
         }
         if (!std::isinf(radius)) {
+            double counted = 1;  // the share of the score, of queries unlike rows
+            if (radius > plan.outside.radius && plan.outside.threshold > plan.threshold)
+                counted = plan.threshold / plan.outside.threshold;
+            if (nearest > plan.outside.nearest)
+                counted *= std::sqrt(plan.outside.nearest / nearest);
             const double distance = world.term(vector, probed[rank]);
             const double seen = wave_passed + (entries - wave_entries) * share;
             const double score =
-                radius > 0 ? std::pow(distance / radius, 4) *
+                radius > 0 ? counted * std::pow(distance / radius, 4) *
                                  std::pow(distance / std::max(nearest, radius / 2), 2) * seen
                            : std::numeric_limits<double>::infinity();
             if (score > 1.01 * plan.threshold) break;
@@ -321,7 +326,10 @@ inline void check_limited(ListWorld& world, const ListCase& c, ListStore& store)
         ListPlan& plan = batch->wanted[q].plan;
         plan.threshold = thresholds[q % std::size(thresholds)];
         plan.k = std::min(c.k, 20u);
-        // Every third has seen other parts of the table.
+        // Every fourth is unlike rows, every third has seen other parts of the table.
+        if (q % 4 == 1)
+            plan.outside = {0.2f * static_cast<float>(c.dims), 0.3f * static_cast<float>(c.dims),
+                            4 * plan.threshold};
         if (q % 3 != 2) continue;
         plan.nearest = 0.5f * static_cast<float>(c.dims);
         plan.radius = static_cast<float>(c.dims);

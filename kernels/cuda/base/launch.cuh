@@ -19,6 +19,7 @@ struct Launch {
     unsigned threads;
     size_t shared_bytes;
     Turn turn;
+    unsigned cluster = 1;  // blocks that run together and see each other's shared memory
 };
 
 // The first call of a kernel that may be launched early: by every thread, before it reads or writes
@@ -32,8 +33,8 @@ __device__ __forceinline__ void wait_for_kernels_before() {
 #endif
 }
 
-// Whether kernels may start early on the current device: it takes what was compiled for 9.0 or
-// later, and not older code, in which kernels do not wait.
+// Whether the current device takes what was compiled for 9.0 or later: then kernels may start
+// early, and have clusters. In older code, they do not wait.
 inline bool starts_early() {
     const int capability = current_capability();
     for (const int compiled : {__CUDA_ARCH_LIST__})
@@ -50,17 +51,25 @@ void launch(const char* name, void (*kernel)(Parameters...), const Launch& how,
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(how.shared_bytes)),
               name);
-    if (how.turn.start == Start::early && starts_early()) {
-        cudaLaunchAttribute early{};
-        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        early.val.programmaticStreamSerializationAllowed = 1;
+    const bool early = how.turn.start == Start::early && starts_early();
+    if (early || how.cluster > 1) {
+        cudaLaunchAttribute attributes[2] = {};
         cudaLaunchConfig_t config{};
         config.gridDim = how.blocks;
         config.blockDim = how.threads;
         config.dynamicSmemBytes = how.shared_bytes;
         config.stream = how.turn.stream;
-        config.attrs = &early;
-        config.numAttrs = 1;
+        config.attrs = attributes;
+        if (early) {
+            cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+            attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+            attribute.val.programmaticStreamSerializationAllowed = 1;
+        }
+        if (how.cluster > 1) {
+            cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+            attribute.id = cudaLaunchAttributeClusterDimension;
+            attribute.val.clusterDim = {how.cluster, 1, 1};
+        }
         check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), name);
         return;
     }

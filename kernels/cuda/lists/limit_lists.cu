@@ -7,6 +7,9 @@
 #include "kernels/cuda/lists/tile_distances.cuh"
 #include "kernels/list_plan.h"
 
+#include <algorithm>
+#include <cooperative_groups.h>
+
 namespace pgwarp::gpu {
 
 namespace {
@@ -16,6 +19,7 @@ struct LimitArguments {
     LimitedQueries queries;
     NarrowingView narrowing;
     uint32_t resident_slices;  // of the table in shared memory: all, or none
+    uint32_t parts;            // blocks of a query: a cluster
 };
 
 // What the queries of a launch have in common.
@@ -78,20 +82,89 @@ class PlainRun {
     uint32_t first_ = 0;  // number of the tile's first entry in the store
 };
 
-// Called by the whole block. Offers the entries of the lists [begin, end) to the selection, each
-// warp those of a run of tiles. Returns how many pass the query's conditions, to the first thread.
+// The blocks of a query. Each scans a part of a wave; the first one has the nearest entries of all.
+class QueryBlocks {
+  public:
+    __device__ explicit QueryBlocks(uint32_t parts) : parts_(parts), part_(blockIdx.x % parts) {}
+
+    __device__ uint32_t query() const { return blockIdx.x / parts_; }
+    __device__ uint32_t parts() const { return parts_; }
+    __device__ uint32_t part() const { return part_; }
+
+    // A variable of shared memory, as the block of this number has it.
+    template <typename T>
+    __device__ const T* of(uint32_t part, const T* mine) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        return cooperative_groups::this_cluster().map_shared_rank(mine, part);
+#else
+        return mine;
+#endif
+    }
+    __device__ void wait() const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        if (parts_ > 1) cooperative_groups::this_cluster().sync();
+#endif
+    }
+
+  private:
+    uint32_t parts_, part_;
+};
+
+// What the blocks of a query have seen of a wave.
+struct WaveSeen {
+    float kth;  // distance of the k-th nearest entry so far; infinity: there are fewer
+    uint32_t passed;
+};
+
+// Called by all blocks of a query after a cut. The first one takes the kept keys of the others.
+template <class Shape>
+__device__ WaveSeen join_blocks(const QueryBlocks& blocks, BlockSelect<Shape>& select,
+                                const typename BlockSelect<Shape>::Storage& storage, uint32_t k,
+                                uint32_t passed) {
+    // Others read the one between the two times that blocks wait, and the other one behind them.
+    __shared__ struct { uint32_t kept, passed; } mine;
+    __shared__ WaveSeen seen;
+    if (threadIdx.x == 0) mine = {select.kept_count(), passed};
+    blocks.wait();
+    if (blocks.part() == 0) {
+        uint32_t all = passed;
+        for (uint32_t part = 1; part < blocks.parts(); ++part) {
+            const uint32_t count = blocks.of(part, &mine)->kept;
+            const uint64_t* keys = blocks.of(part, storage.keys);
+            all += blocks.of(part, &mine)->passed;
+            for (uint32_t base = 0; base < count; base += Shape::threads) {
+                if (__syncthreads_or(select.room() < 32)) select.cut();
+                const uint32_t i = base + threadIdx.x;
+                const uint64_t key = i < count ? keys[i] : no_key;
+                select.collect(key != no_key, key);
+            }
+        }
+        if (blocks.parts() > 1) select.cut();
+        if (threadIdx.x == 0)
+            seen = {select.kept_count() >= k ? select.bound() : bits_float(infinity_bits), all};
+    }
+    __syncthreads();
+    blocks.wait();
+    const WaveSeen result = *blocks.of(0, &seen);
+    if (blocks.part() > 0) select.begin_again(result.kth);
+    return result;
+}
+
+// Called by the whole block. Offers a part of the entries of the lists [begin, end) to the
+// selection, each warp those of a run of tiles. Returns how many pass the query's conditions.
 template <class Shape, int width, LimitKind kind>
-__device__ uint32_t scan_wave(const LimitArguments& a, uint32_t query, const ListTiles& all,
-                              uint32_t begin, uint32_t end, BlockSelect<Shape>& select,
-                              const float* table) {
+__device__ uint32_t scan_wave(const LimitArguments& a, const QueryBlocks& blocks,
+                              const ListTiles& all, uint32_t begin, uint32_t end,
+                              BlockSelect<Shape>& select, const float* table) {
     using Run = std::conditional_t<kind == LimitKind::narrowed, NarrowRun<Shape, width>,
                                    PlainRun<Shape, width>>;
     __shared__ uint32_t passed;
     if (threadIdx.x == 0) passed = 0;
     const uint32_t first = all.start(begin), tiles = all.start(end) - first;
-    const uint32_t warp = threadIdx.x / 32;
-    Run run(a.scan, a.narrowing, all, query, begin, first + part_begin(tiles, warp, Shape::warps),
-            first + part_begin(tiles, warp + 1, Shape::warps), table);
+    const uint32_t query = blocks.query(), runs = blocks.parts() * Shape::warps;
+    const uint32_t warp = blocks.part() * Shape::warps + threadIdx.x / 32;
+    Run run(a.scan, a.narrowing, all, query, begin, first + part_begin(tiles, warp, runs),
+            first + part_begin(tiles, warp + 1, runs), table);
     const bool prunes = a.scan.queries.wanted[query].plan.k <= BlockSelect<Shape>::most_pruned;
     while (true) {
         while (!run.done()) {
@@ -110,7 +183,7 @@ __device__ uint32_t scan_wave(const LimitArguments& a, uint32_t query, const Lis
     return passed;
 }
 
-// One block per query.
+// A cluster of blocks per query.
 template <class Shape, int width, LimitKind kind>
 __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
@@ -118,11 +191,12 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
     auto* table = reinterpret_cast<float*>(storage + 1);
     __shared__ uint32_t stop;
     wait_for_kernels_before();
-    const uint32_t query = blockIdx.x;
+    const QueryBlocks blocks(a.parts);
+    const uint32_t query = blocks.query();
     const QueryView& queries = a.scan.queries;
     const ListQuery wanted = queries.wanted[query];
     const ListPlan& plan = wanted.plan;
-    if (!(plan.threshold > 0)) return;  // the whole block
+    if (!(plan.threshold > 0)) return;  // all blocks of the query
     constexpr bool mixed = kind == LimitKind::mixed;
     const StoreOf<mixed> store = store_of<mixed>(a.scan, query);
     const uint32_t probes = min(wanted.probes, store.model.shape.lists);
@@ -157,16 +231,15 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
             break;
         }
         const uint32_t here = scan_wave<Shape, width, kind>(
-            a, query, all, taken, end, select, a.resident_slices > 0 ? table : nullptr);
+            a, blocks, all, taken, end, select, a.resident_slices > 0 ? table : nullptr);
+        const WaveSeen seen = join_blocks<Shape>(blocks, select, *storage, plan.k, here);
         taken = end;
-        passed = kind == LimitKind::narrowed ? passed + here : starts[end];
-        const float kth =
-            select.kept_count() >= plan.k ? select.bound() : bits_float(infinity_bits);
-        wave =
-            ListWave::after(rest, static_cast<float>(starts[end]), static_cast<float>(passed), kth);
-        __syncthreads();
+        passed = kind == LimitKind::narrowed ? passed + seen.passed : starts[end];
+        wave = ListWave::after(rest, static_cast<float>(starts[end]), static_cast<float>(passed),
+                               seen.kth);
     }
-    if (threadIdx.x != 0) return;
+    blocks.wait();  // no block ends while another reads its memory
+    if (threadIdx.x != 0 || blocks.part() != 0) return;
     a.queries.wanted[query].probes = taken;
     a.queries.taken[query] = taken;
 }
@@ -180,8 +253,15 @@ void launch_limit(const LimitArguments& arguments, const Context& context, Turn 
     const bool fits = table_bytes <= context.block_shared_bytes - fixed;
     LimitArguments with_table = arguments;
     with_table.resident_slices = fits ? scan.store.layout.slices : 0;
+    // As many as fill the device, two on each multiprocessor.
+    constexpr uint32_t most_parts = 8;
+    with_table.parts = 1;
+    while (starts_early() && with_table.parts < most_parts &&
+           2 * with_table.parts * scan.queries.count <= 2 * context.processors)
+        with_table.parts *= 2;
     launch("limit_lists", limit_query<Shape, width, kind>,
-           {scan.queries.count, Shape::threads, fixed + (fits ? table_bytes : 0), turn},
+           {scan.queries.count * with_table.parts, Shape::threads, fixed + (fits ? table_bytes : 0),
+            turn, with_table.parts},
            with_table);
 }
 
@@ -207,11 +287,11 @@ void limit_lists(const QueryScan& scan, const LimitedQueries& queries,
                  const NarrowingView* narrowing, const Context& context, Turn turn) {
     static_assert(fast_list_k <= WideSelect::kept);
     if (narrowing)
-        launch_shape<LimitKind::narrowed>({scan, queries, *narrowing, 0}, context, turn);
+        launch_shape<LimitKind::narrowed>({scan, queries, *narrowing, 0, 1}, context, turn);
     else if (scan.queries.stores)
-        launch_width<WideSelect, LimitKind::mixed>({scan, queries, {}, 0}, context, turn);
+        launch_width<WideSelect, LimitKind::mixed>({scan, queries, {}, 0, 1}, context, turn);
     else
-        launch_shape<LimitKind::plain>({scan, queries, {}, 0}, context, turn);
+        launch_shape<LimitKind::plain>({scan, queries, {}, 0, 1}, context, turn);
 }
 
 }  // namespace pgwarp::gpu

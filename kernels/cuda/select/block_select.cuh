@@ -117,6 +117,12 @@ class BlockSelect {
         take(cut_keys(s_, k_, kept_, waiting_));
     }
 
+    // Called by the whole block after a cut: forgets all keys. None above the bound is selected.
+    __device__ void begin_again(float bound) {
+        kept_ = 0;
+        bound_ = fminf(bound_, bound);
+    }
+
     // Keys kept by the last cut, unordered, and their number. The same in all threads.
     __device__ const uint64_t* kept() const {
         return s_.keys;
