@@ -79,19 +79,12 @@ inline void scale_thresholds(Effort* effort, double times) {
 inline double code_reach(double kth, const Effort& effort, float shift) {
     const bool outside = kth > effort.outside.radius * distance_unit(shift);
     const double error = outside ? effort.outside_error : effort.error;
-    if (!(error > 0) || !(kth >= 0)) return kth;
-    // Newton's method, from a greater value on.
-    constexpr int steps = 6;
-    double root = std::sqrt(std::sqrt(kth)) + error;  // the fourth
-    for (int i = 0; i < steps && root > error; ++i) {
-        const double excess = root * root * root * (root - error) - kth;
-        root -= excess / (root * root * (4 * root - 3 * error));
-    }
-    return std::max(kth, root * root * root * root);
+    const double root = (error + std::sqrt(error * error + 4 * std::max(kth, 0.0))) / 2;
+    return std::max(kth, root > 0 ? root * root : 0);
 }
 // By how much a code is behind the k-th nearest one (CodeErrors).
 inline double code_error(double code, double kth) {
-    return code > 0 ? (code - kth) / (std::sqrt(code) * std::sqrt(std::sqrt(code))) : 0;
+    return code > 0 ? (code - kth) / std::sqrt(code) : 0;
 }
 // Candidates that a search keeps of its lists: more than most queries rank, as a query that ranks
 // them all has to search again.
