@@ -155,6 +155,29 @@ class ListBench {
         return time;
     }
 
+    // The same where each query decides on its lists, of so many that it is offered.
+    void run_deciding(size_t batch_size, uint32_t k, uint32_t probes, float threshold) {
+        const auto batch = store_->make_batch({batch_size, k, probes});
+        for (size_t q = 0; q < batch_size; ++q) {
+            batch->wanted[q] = {k, probes};
+            batch->wanted[q].plan.threshold = threshold;
+            batch->wanted[q].plan.k = 10;
+        }
+        const auto call = searches(*store_, *batch, batch_size);
+        const double time = time_on_host(call, 301, 5);
+        profile(settings_, call);
+        uint64_t taken = 0;
+        for (size_t q = 0; q < batch_size; ++q) taken += batch->taken[q];
+        char what[96];
+        std::snprintf(what, sizeof what, "IVFPQ, queries decide, batch %zu, probes %u, k = %u",
+                      batch_size, probes, k);
+        report(what, time,
+               format("%.3f M queries/s", static_cast<double>(batch_size) / time * 1e-6),
+               format("%.0f lists taken",
+                      static_cast<double>(taken) / static_cast<double>(batch_size)),
+               "");
+    }
+
     // The same with a condition that this many entries of a thousand pass.
     void run_narrowed(size_t batch_size, uint32_t probes, uint32_t passing) {
         constexpr uint32_t k = 120;  // candidates of a query with LIMIT 10
@@ -274,6 +297,11 @@ void bench_lists(const Context& context, const Settings& settings, const Limits&
         bench.run_narrowed(size, 160, 100);
         bench.run_narrowed(size, 320, 10);
         bench.run_narrowed(size, 640, 1);
+    }
+    // As searches for ten rows of other queries than rows, at targets of 0.95 and 0.99.
+    for (size_t size : {1, 8, 16, 64}) {
+        bench.run_deciding(size, 112, 112, 1e5f);
+        bench.run_deciding(size, 288, 280, 3e6f);
     }
     if (settings.profile) return;
     bench.run(batch, 2048, 128, "");

@@ -76,6 +76,13 @@ class MeasuredRecall {
     double code_error(double share) const {
         return between([&](int k) { return error_of(errors_.error[k], share); });
     }
+    // The greatest of any k: where rows have near duplicates, codes of many tell nothing of errors.
+    double greatest_code_error(double share) const {
+        double greatest = 0;
+        for (int k = 0; k <= last_k(curve_); ++k)
+            greatest = std::max(greatest, error_of(errors_.error[k], share));
+        return greatest;
+    }
 
   private:
     static constexpr uint32 last_factor = RecallCurve::factors - 1;
@@ -181,7 +188,8 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
     effort.error = static_cast<float>(measured.code_error(missed));
-    effort.outside_error = static_cast<float>(margin_of_others) * effort.error;
+    effort.outside_error = static_cast<float>(
+        std::max(margin_of_others * effort.error, measured.greatest_code_error(missed)));
     return effort;
 }
 
