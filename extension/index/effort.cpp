@@ -183,7 +183,7 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
         std::ceil(point.between(measured, [&](uint32 step) { return measured.probes(step); })));
     effort.threshold = static_cast<float>(threshold_for(measured, point, wanted));
     effort.outside = {far_nearest(meta.usual.nearest), measured.usual_radius(),
-                      static_cast<float>(margin_of_others * meta.usual.outside / (1 - target))};
+                      static_cast<float>(margin_of_others * meta.usual.outside / (1 - wanted))};
     effort.candidates = static_cast<uint32>(
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
