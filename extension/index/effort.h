@@ -74,13 +74,16 @@ inline void scale_thresholds(Effort* effort, double times) {
 
 // --- candidates. Distances by code are squared, and have the shift.
 
+// The distance of a code that is by this error behind the k-th nearest one.
+inline double code_reach(double kth, double error) {
+    const double root = (error + std::sqrt(error * error + 4 * std::max(kth, 0.0))) / 2;
+    return std::max(kth, root > 0 ? root * root : 0);
+}
 // The greatest distance by code of candidates that are ranked, by that of the k-th nearest. The
 // nearer that is, the less: what is beyond it while lists are walked stays there.
 inline double code_reach(double kth, const Effort& effort, float shift) {
     const bool outside = kth > effort.outside.radius * distance_unit(shift);
-    const double error = outside ? effort.outside_error : effort.error;
-    const double root = (error + std::sqrt(error * error + 4 * std::max(kth, 0.0))) / 2;
-    return std::max(kth, root > 0 ? root * root : 0);
+    return code_reach(kth, outside ? effort.outside_error : effort.error);
 }
 // By how much a code is behind the k-th nearest one (CodeErrors).
 inline double code_error(double code, double kth) {

@@ -155,13 +155,22 @@ bool has_enough(JointSearch* search) {
 }
 
 double rank_jointly(JointSearch* search, const JointOrder& order) {
-    auto* counts =
-        static_cast<Size*>(palloc0(static_cast<Size>(search->part_count) * sizeof(Size)));
-    for (Size i = 0; i < order.worth; ++i) ++counts[order.items[i].part];
-    prefetch(*search, counts);
-    for (int i = 0; i < search->part_count; ++i) rank_next(&search->parts[i], counts[i]);
+    auto* counts = static_cast<Size*>(palloc(static_cast<Size>(search->part_count) * sizeof(Size)));
+    double kth = kth_distance(search);
+    Size ranked = 0;
+    for (Size end = order.worth; ranked < end;) {
+        std::fill_n(counts, search->part_count, 0);
+        for (Size i = ranked; i < end; ++i) ++counts[order.items[i].part];
+        prefetch(*search, counts);
+        for (int i = 0; i < search->part_count; ++i) rank_next(&search->parts[i], counts[i]);
+        ranked = end;
+        // Where candidates have no row, others may precede what was found.
+        kth = kth_distance(search);
+        const double last = code_units(search->parts[0].s, kth);
+        while (end < std::min(order.count, 2 * ranked) && !(order.items[end].distance > last))
+            ++end;
+    }
     pfree(counts);
-    const double kth = kth_distance(search);
     for (int i = 0; i < search->part_count && search->beyond; ++i)
         rank_beyond(&search->parts[i], kth);
     return kth;

@@ -260,6 +260,17 @@ void cut_part(ScanState* s, Part* part) {
     }
 }
 
+// The same where the reach of codes is known: the rest is left to a later walk.
+void cut_at_reach(ScanState* s, Part* part) {
+    Size near = part->count;
+    while (near > 0 && part->items[near - 1].distance > s->goal.reach) --near;
+    if (near == part->count) return;
+    s->round.unsure = false;
+    s->group.floor = floor_at(s->goal.reach);
+    s->walk.stage = GroupStage::walked;
+    part->count = near;
+}
+
 bool worth_going_on(Relation index, ScanState* s) {
     if (!s->bound.given) return true;
     const float nearest =
@@ -494,11 +505,12 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         Part part = next_part(
             scan, s, s->round.unsure ? std::min<Size>(left, s->goal.effort.candidates) : left);
         if (s->bound.given) cut_part(s, &part);
+        const bool ordered = s->walk.stage == GroupStage::ordered;
+        if (s->round.unsure && !ordered) cut_at_reach(s, &part);
         if (part.count == 0) s->round.unsure = false;
         if (part.count == 0) break;
-        left -= std::min(left, part.count);
         s->round.unsure &= part.items[part.count - 1].distance <= s->goal.reach;
-        const bool ordered = s->walk.stage == GroupStage::ordered;
+        left -= std::min(left, part.count);
         uint64* ids = ordered ? nullptr : sorted_ids(part.items, part.count);
         if (!s->refined.used || !refine_candidates(scan, s, part.items, part.count))
             rank_candidates(scan, s, part.items, part.count);
