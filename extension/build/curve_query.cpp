@@ -35,6 +35,7 @@ struct Neighbors {
     uint32 place[most];      // rank by exact distance: 0 is the nearest
     uint32 list_rank[most];  // rank of its list by distance from the query
     float distance[most];    // by its code
+    float exact[most];
     uint32 seen;
 
     // A Bloom filter of one hash over the TIDs: it rejects nearly all entries that are no
@@ -57,6 +58,7 @@ void init_neighbors(const CurveQuery& query, Neighbors* n) {
               [&](uint32 a, uint32 b) { return nearest_first[a].id < nearest_first[b].id; });
     for (uint32 i = 0; i < n->count; ++i) {
         n->tids[i] = nearest_first[n->place[i]].id;
+        n->exact[i] = nearest_first[n->place[i]].distance;
         const uint64 at = Neighbors::hash(n->tids[i]);
         n->filter[at / 64] |= uint64{1} << at % 64;
     }
@@ -481,12 +483,14 @@ int error_bin(double error) {
     return error_bins_of_sign + (error > 0 ? bin : -bin);
 }
 
-// By the distance of the k-th nearest code: how far codes of the k nearest rows are behind it.
-void count_errors(const Neighbors& n, uint32 k, double kth, double shift, double* bins) {
+void count_errors(const Neighbors& n, double shift, CurveTally* tally) {
     for (uint32 i = 0; i < n.count; ++i) {
-        if (n.place[i] >= k || n.list_rank[i] == PG_UINT32_MAX || std::isnan(n.distance[i]))
-            continue;
-        ++bins[error_bin(code_error(n.distance[i] + shift, kth + shift))];
+        if (n.list_rank[i] == PG_UINT32_MAX || std::isnan(n.distance[i])) continue;
+        const double code = n.distance[i] + shift;
+        // A code that is so near is found in any case.
+        const int bin = error_bin(code > 0 ? (n.distance[i] - n.exact[i]) / std::sqrt(code) : 0);
+        for (int k = 0; k < RecallCurve::ks; ++k)
+            if (measures(n, k) && n.place[i] < RecallCurve::k_values[k]) ++tally->errors[k][bin];
     }
 }
 
@@ -607,13 +611,11 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     walked.usual_nearest = far_nearest(grid.nearest) * distance_unit(walked.shift);
     for (int k = 0; k < RecallCurve::ks; ++k)
         if (measures(*n, k)) count_by_query(k, walked, sorted, *n, all);
-    for (int k = 0; k < RecallCurve::ks; ++k) {
-        if (!measures(*n, k)) continue;
-        const uint32 rows = RecallCurve::k_values[k];
-        const float kth = walk.near.distance_of(rows);
-        count_radius(kth, walked.shift, tally->radius[k]);
-        if (std::isfinite(kth)) count_errors(*n, rows, kth, walked.shift, tally->errors[k]);
-    }
+    count_errors(*n, walked.shift, tally);
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        if (measures(*n, k))
+            count_radius(walk.near.distance_of(RecallCurve::k_values[k]), walked.shift,
+                         tally->radius[k]);
     if (query.self != 0 && (whole || grid.looked_up >= probes))
         count_outside(walked, walk.outside, tally);
     count_query(*n, all);

@@ -10,10 +10,10 @@ namespace pgwarp {
 namespace {
 
 // Of what the target allows to miss, the share that codes may miss.
-constexpr double share_of_codes = 0.3;
+constexpr double share_of_codes = 0.1;
 
-// Queries unlike rows get this many times the threshold that rows without their own list need, and
-// the error that codes of rows have: what was measured is still about rows.
+// Queries unlike rows get this many times the threshold that rows without their own list need: what
+// was measured is still about rows.
 constexpr double margin_of_others = 2;
 
 double codes_may_miss(double target) {
@@ -75,13 +75,6 @@ class MeasuredRecall {
     // The error of codes that this share of the k nearest rows exceeds.
     double code_error(double share) const {
         return between([&](int k) { return error_of(errors_.error[k], share); });
-    }
-    // The greatest of any k: where rows have near duplicates, codes of many tell nothing of errors.
-    double greatest_code_error(double share) const {
-        double greatest = 0;
-        for (int k = 0; k <= last_k(curve_); ++k)
-            greatest = std::max(greatest, error_of(errors_.error[k], share));
-        return greatest;
     }
 
   private:
@@ -183,13 +176,12 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
         std::ceil(point.between(measured, [&](uint32 step) { return measured.probes(step); })));
     effort.threshold = static_cast<float>(threshold_for(measured, point, wanted));
     effort.outside = {far_nearest(meta.usual.nearest), measured.usual_radius(),
-                      static_cast<float>(margin_of_others * meta.usual.outside / (1 - wanted))};
+                      static_cast<float>(margin_of_others * meta.usual.outside / (1 - target))};
     effort.candidates = static_cast<uint32>(
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
     effort.error = static_cast<float>(measured.code_error(missed));
-    effort.outside_error = static_cast<float>(
-        std::max(margin_of_others * effort.error, measured.greatest_code_error(missed)));
+    effort.usual_error = static_cast<float>(measured.code_error(0.5));
     return effort;
 }
 

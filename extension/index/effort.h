@@ -1,11 +1,11 @@
 // How much effort a search for k rows makes, by what the build measured (the recall curve).
 //
 // Two things lose a row: its list is not taken, or its code puts it behind others. The target
-// allows to miss a share; a part of it goes to codes, the rest to lists.
+// allows to miss a share; a tenth of it goes to codes, the rest to lists.
 // - Lists: the smallest threshold whose measured recall is surely high enough
 //   (kernels/list_plan.h).
-// - Candidates: one is ranked if its code is no farther behind the k-th nearest code than those of
-//   the k nearest rows are, all but the share that codes may miss.
+// - Candidates: one is ranked while its distance by code, less the error that codes have in all but
+//   that tenth of it, is below the exact distance of the k-th row found so far.
 // Every executor makes the same effort, refinements or not.
 #pragma once
 
@@ -23,11 +23,11 @@ struct Effort {
     uint32 candidates;            // that are ranked: the mean, as measured
     float threshold;              // 0: every query takes `probes` lists
     OutsideQueries outside = {};  // for inner products as shares of the shift
-    // The error of codes (CodeErrors) with that confidence, and of queries unlike rows. Not by
-    // errors: `candidates` are ranked.
+    // Errors of codes (CodeErrors) with that confidence, and the median. Not by errors:
+    // `candidates` are ranked.
     bool by_error = false;
     float error = 0;
-    float outside_error = 0;
+    float usual_error = 0;
 };
 
 // Chooses the effort for k wanted rows from the settings and the index's curve. `with_conditions`:
@@ -72,22 +72,25 @@ inline void scale_thresholds(Effort* effort, double times) {
     effort->outside.threshold *= static_cast<float>(times);
 }
 
-// --- candidates. Distances by code are squared, and have the shift.
+// --- candidates. Distances by code are squared, or shifted, and so is `kth` here.
 
-// The distance of a code that is by this error behind the k-th nearest one.
+// The greatest distance by code that a row at distance `kth` has, but for the error's confidence.
 inline double code_reach(double kth, double error) {
     const double root = (error + std::sqrt(error * error + 4 * std::max(kth, 0.0))) / 2;
-    return std::max(kth, root > 0 ? root * root : 0);
+    return root > 0 ? root * root : 0;
 }
-// The greatest distance by code of candidates that are ranked, by that of the k-th nearest. The
-// nearer that is, the less: what is beyond it while lists are walked stays there.
-inline double code_reach(double kth, const Effort& effort, float shift) {
-    const bool outside = kth > effort.outside.radius * distance_unit(shift);
-    return code_reach(kth, outside ? effort.outside_error : effort.error);
+// The same before any row was visited, by the k-th nearest code. Its row may be farther than such
+// codes usually tell: by half of what an error may be more than the usual one.
+inline double code_reach(double kth_code, const Effort& effort) {
+    const double beyond = (effort.error - effort.usual_error) / 2 - effort.usual_error;
+    const double kth = kth_code + beyond * std::sqrt(std::max(kth_code, 0.0));
+    return std::max(kth_code, code_reach(kth, effort.error));
 }
-// By how much a code is behind the k-th nearest one (CodeErrors).
-inline double code_error(double code, double kth) {
-    return code > 0 ? (code - kth) / std::sqrt(code) : 0;
+// No reach of a query whose k-th candidate is at least as near as this is greater.
+inline double greatest_reach(double kth_code, const Effort& effort) {
+    const double beyond = effort.error - 2 * effort.usual_error;
+    const double kth = kth_code + beyond * std::sqrt(std::max(kth_code, 0.0));
+    return code_reach(kth, effort.error);
 }
 // Candidates that a search keeps of its lists: more than most queries rank, as a query that ranks
 // them all has to search again.
@@ -97,11 +100,10 @@ inline Size kept_candidates(const Effort& effort) {
 }
 // How many of these distances by code, nearest first, a query for k rows ranks.
 template <class DistanceAt>
-Size count_worth_ranking(Size count, Size k, const Effort& effort, float shift,
-                         DistanceAt distance_at) {
+Size count_worth_ranking(Size count, Size k, const Effort& effort, DistanceAt distance_at) {
     if (!effort.by_error) return std::min<Size>(count, std::max<Size>(effort.candidates, k));
     if (count < k) return count;
-    const double reach = code_reach(double{distance_at(k - 1)} + shift, effort, shift) - shift;
+    const double reach = code_reach(distance_at(k - 1), effort);
     Size worth = k;
     while (worth < count && distance_at(worth) <= reach) ++worth;
     return worth;

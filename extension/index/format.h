@@ -161,10 +161,9 @@ struct RecallCurve {
 };
 static_assert(sizeof(RecallCurve) == 40 + 8 * 20 + 3 * 4 * 4 * 20 + 2 * 2 * 4 * 20 * 14);
 
-// How far behind the k-th nearest code those of the k nearest rows are: (C - K) / sqrt(C), where C
-// is the squared distance of such a row by its code and K that of the k-th nearest code. The i-th
-// of these is exceeded by 2^-(i + 1) of the rows. Measured with the curve, by list_rule 4 and
-// later.
+// By how much codes place near rows too far away: (C - D) / sqrt(C), where D is the squared
+// distance of one of the k nearest rows and C that of its code. The i-th of these is exceeded by
+// 2^-(i + 1) of the rows. Measured with the curve, by list_rule 2 and later.
 struct CodeErrors {
     static constexpr int shares = 14;
     float error[RecallCurve::ks][shares];

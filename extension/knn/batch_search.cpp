@@ -301,10 +301,10 @@ void find_candidates(const Search& search, Block* block, ListRound round) {
 Size worth_ranking(const Search& search, const Block& block, uint32 place) {
     const JointCandidate* mine = block.found + Size{place} * block.room;
     const KnnBatch* first = search.parts[0].batch;
-    const float shift = code_shift(
+    const double shift = code_shift(
         *search.largest, first->queries + Size{block.queries[place]} * first->index->dims);
-    return count_worth_ranking(block.counts[place], search.limit, search.effort, shift,
-                               [mine](Size i) { return mine[i].distance; });
+    return count_worth_ranking(block.counts[place], search.limit, search.effort,
+                               [=](Size i) { return double{mine[i].distance} + shift; });
 }
 
 // Adds a candidate, unless it was pending, and has moved to a list since: all queries are offered

@@ -96,6 +96,12 @@ void prefetch(const JointSearch& search, const Size* counts) {
     }
 }
 
+// The greatest distance by code that a row nearer than this has, but for the error of codes.
+double last_worth_ranking(const JointSearch& search, double kth) {
+    if (std::isinf(kth) || !search.effort.by_error) return far;
+    return code_reach(code_units(search.parts[0].s, kth), search.effort.error) - search.plan.shift;
+}
+
 // The Merge Append takes a row of each partition, and asks for the next one where that is among the
 // nearest: another round, unless there is one beyond them.
 void rank_beyond(JointPart* part, double kth) {
@@ -124,9 +130,10 @@ JointOrder join_candidates(JointSearch* search) {
         std::copy_n(part.items, part.count, part.by_code);
     }
     std::sort(all, all + count);
-    return {all, count,
-            count_worth_ranking(count, search->k, search->effort, search->plan.shift,
-                                [all](Size i) { return all[i].distance; })};
+    const double shift = search->plan.shift;
+    return {all, count, count_worth_ranking(count, search->k, search->effort, [all, shift](Size i) {
+                return all[i].distance + shift;
+            })};
 }
 
 bool has_enough(JointSearch* search) {
@@ -155,20 +162,20 @@ bool has_enough(JointSearch* search) {
 }
 
 double rank_jointly(JointSearch* search, const JointOrder& order) {
+    const JointCandidate* joined = order.items;
     auto* counts = static_cast<Size*>(palloc(static_cast<Size>(search->part_count) * sizeof(Size)));
-    double kth = kth_distance(search);
     Size ranked = 0;
-    for (Size end = order.worth; ranked < end;) {
+    Size end = std::min(order.count, search->k);
+    double kth = kth_distance(search);
+    while (ranked < end) {
         std::fill_n(counts, search->part_count, 0);
-        for (Size i = ranked; i < end; ++i) ++counts[order.items[i].part];
+        for (Size i = ranked; i < end; ++i) ++counts[joined[i].part];
         prefetch(*search, counts);
         for (int i = 0; i < search->part_count; ++i) rank_next(&search->parts[i], counts[i]);
         ranked = end;
-        // Where candidates have no row, others may precede what was found.
         kth = kth_distance(search);
-        const double last = code_units(search->parts[0].s, kth);
-        while (end < std::min(order.count, 2 * ranked) && !(order.items[end].distance > last))
-            ++end;
+        const double last = last_worth_ranking(*search, kth);
+        while (end < std::min(order.count, 2 * ranked) && !(joined[end].distance > last)) ++end;
     }
     pfree(counts);
     for (int i = 0; i < search->part_count && search->beyond; ++i)

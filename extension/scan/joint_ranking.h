@@ -68,7 +68,8 @@ JointOrder join_candidates(JointSearch* search);
 // Whether the k rows are among the nearest candidates that were searched for: not where many of
 // these have no visible row.
 bool has_enough(JointSearch* search);
-// Ranks those that are worth it, and for `beyond` a few more. Returns the distance of the k-th.
+// Ranks these candidates, until the next ones are so far that hardly any can be among the k nearest
+// rows; and for `beyond` a few more. Returns the distance of the k-th.
 double rank_jointly(JointSearch* search, const JointOrder& order);
 
 }  // namespace pgwarp

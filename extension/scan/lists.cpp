@@ -128,9 +128,9 @@ using Part = CandidateQueue::Part;
 // the fewer are kept, the faster are the lists scanned. Now and then, as it takes time.
 void narrow_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* selection) {
     if (!s->goal.effort.by_error || selection->count() < 2 * walk->narrowed_at) return;
-    const float shift = code_shift(s);
+    const double shift = code_shift(s);
     const double kth = selection->distance_of(walk->walk.plan().k) + shift;
-    selection->narrow(code_reach(kth, s->goal.effort, shift) - shift, walk->least);
+    selection->narrow(greatest_reach(kth, s->goal.effort) - shift, walk->least);
     walk->narrowed_at = std::max(walk->narrowed_at, selection->count());
 }
 
@@ -238,9 +238,11 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
 void rank_first_part(IndexScanDesc scan, ScanState* s, const Part& part, bool complete) {
     auto* by_code = static_cast<Candidate*>(palloc(Max(part.count, Size{1}) * sizeof(Candidate)));
     std::copy_n(part.items, part.count, by_code);
-    const Size ranked = count_near(s, part.items, part.count, complete);
-    if (!s->refined.used || !refine_candidates(scan, s, part.items, ranked))
-        rank_candidates(scan, s, part.items, ranked);
+    Size ranked = worth_ranking(s, part.items, part.count);
+    if (s->refined.used && refine_candidates(scan, s, part.items, ranked))
+        s->round.unsure = ranked == part.count && !complete && s->goal.effort.by_error;
+    else
+        ranked = rank_until_sure(scan, s, part.items, part.count, complete);
     if (ranked < part.count) {
         s->group.floor = ranked > 0 ? by_code[ranked - 1] : no_floor;
         s->walk.stage = GroupStage::walked;
@@ -258,17 +260,6 @@ void cut_part(ScanState* s, Part* part) {
         s->group.floor = floor_at(limit);
         s->walk.stage = GroupStage::ended;
     }
-}
-
-// The same where the reach of codes is known: the rest is left to a later walk.
-void cut_at_reach(ScanState* s, Part* part) {
-    Size near = part->count;
-    while (near > 0 && part->items[near - 1].distance > s->goal.reach) --near;
-    if (near == part->count) return;
-    s->round.unsure = false;
-    s->group.floor = floor_at(s->goal.reach);
-    s->walk.stage = GroupStage::walked;
-    part->count = near;
 }
 
 bool worth_going_on(Relation index, ScanState* s) {
@@ -418,7 +409,6 @@ uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
 void aim_at(ScanState* s, uint32 rows) {
     RoundGoal& goal = s->goal;
     goal.limit = rows;
-    goal.reach = unknown_reach;
     goal.effort = choose_effort(s->meta, rows, checks_conditions(s));
     const Size least = Size{goal.effort.candidates} + s->asked.passed_over;
     // Candidates that were ranked before are found again, and all have to fit into memory. Where
@@ -496,28 +486,22 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         bool complete;
         Part part = first_part(scan, s, left, &complete);
         if (s->bound.given) cut_part(s, &part);
-        // Fewer than it has room for: all others were too far.
-        rank_first_part(scan, s, part, complete || part.count < left);
+        rank_first_part(scan, s, part, complete);
         left = 0;
     }
     while (left > 0) {
-        // Of those that have to be ranked, mostly few are left.
-        Part part = next_part(
-            scan, s, s->round.unsure ? std::min<Size>(left, s->goal.effort.candidates) : left);
+        Part part = next_part(scan, s, left);
         if (s->bound.given) cut_part(s, &part);
-        const bool ordered = s->walk.stage == GroupStage::ordered;
-        if (s->round.unsure && !ordered) cut_at_reach(s, &part);
-        if (part.count == 0) s->round.unsure = false;
         if (part.count == 0) break;
-        s->round.unsure &= part.items[part.count - 1].distance <= s->goal.reach;
         left -= std::min(left, part.count);
+        const bool ordered = s->walk.stage == GroupStage::ordered;
         uint64* ids = ordered ? nullptr : sorted_ids(part.items, part.count);
         if (!s->refined.used || !refine_candidates(scan, s, part.items, part.count))
             rank_candidates(scan, s, part.items, part.count);
+        s->round.unsure = false;
         if (!ordered) {
             remember(s, ids, part.count);
-            if (!s->round.unsure) break;
-            continue;
+            break;
         }
         // What is too much to remember must not be found again: no search begins anew after it.
         s->goal.effort.threshold = 0;

@@ -154,7 +154,7 @@ float code_shift(const ScanState* s) {
 }
 
 double code_units(const ScanState* s, double exact) {
-    return normalizes(s->meta.metric) ? 2 * exact : exact;
+    return normalizes(s->meta.metric) ? 2 * exact : exact + code_shift(s);
 }
 
 double kth_distance(const ScanState* s, Size k) {
@@ -189,23 +189,54 @@ void sort_visits(RoundRows* round) {
         std::sort(known.items, known.items + known.count);
 }
 
-Size count_near(ScanState* s, const Candidate* candidates, Size count, bool complete) {
-    RoundGoal& goal = s->goal;
+Size wanted_of_round(const ScanState* s) {
+    return (s->goal.least_rows > 0 ? s->goal.least_rows : Size{s->goal.limit}) +
+           s->asked.passed_over;
+}
+
+Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count) {
+    const double shift = code_shift(s);
+    // What was ranked before is among them.
+    const Size k = wanted_of_round(s) + s->served.count;
+    return count_worth_ranking(count, k, s->goal.effort,
+                               [=](Size i) { return candidates[i].distance + shift; });
+}
+
+Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
+                     bool complete) {
     s->round.unsure = false;
-    // Where the effort is given, a bound says which rows are wanted, or no other search will begin
-    // and more rows are wanted, all are ranked.
-    const bool goes_on = s->report.rounds > 0 && !(goal.effort.threshold > 0);
-    if (!goal.effort.by_error || s->bound.given || goes_on) return count;
-    const float shift = code_shift(s);
-    const Size k = std::max(Size{goal.limit}, goal.least_rows) + s->asked.passed_over;
-    if (goal.reach == unknown_reach && count >= k)
-        goal.reach = code_reach(candidates[k - 1].distance + shift, goal.effort, shift) - shift;
-    const Candidate* end = candidates + count;
-    if (goal.reach != unknown_reach)
-        end = std::partition_point(
-            candidates, end, [&](const Candidate& item) { return item.distance <= goal.reach; });
-    s->round.unsure = end == candidates + count && count > 0 && !complete;
-    return static_cast<Size>(end - candidates);
+    expect_rows(s, count);
+    // Where the effort is given, and where a bound says which rows are wanted, all are ranked.
+    if (!s->goal.effort.by_error || s->bound.given) {
+        rank_candidates(scan, s, candidates, count);
+        return count;
+    }
+    const Size k = wanted_of_round(s);
+    const double shift = code_shift(s);
+    const auto reach = [&](double kth) {
+        return code_reach(code_units(s, kth), s->goal.effort.error) - shift;
+    };
+    const Size known = s->served.count;
+    Size ranked = 0;
+    Size end = std::min(count, k + known);
+    double kth;
+    while (true) {
+        rank_candidates(scan, s, candidates + ranked, end - ranked);
+        ranked = end;
+        kth = kth_distance(s, k);
+        if (ranked == count) break;
+        const Size most = std::min(count, std::max(2 * ranked, k));
+        if (std::isinf(kth)) {
+            end = most;
+        } else {
+            const double last = reach(kth);
+            while (end < most && !(candidates[end].distance > last)) ++end;
+        }
+        if (end == ranked) break;
+    }
+    s->round.unsure = ranked == count && !complete && count > 0 && !std::isinf(kth) &&
+                      !(candidates[count - 1].distance > reach(kth));
+    return ranked;
 }
 
 void begin_rows(ScanState* s) {

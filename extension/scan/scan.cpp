@@ -155,20 +155,9 @@ void gather(IndexScanDesc scan, ScanState* s) {
     end_gathering(index, s);
 }
 
-// Rows that wait beside lists say nothing of those in lists. Refinements tell when these are
-// nearer.
-Size rows_of_candidates(const ScanState* s) {
-    return s->refined.used ? s->round.added : std::min(s->round.added, s->round.passing.count);
-}
-
-// Among how many of the nearest rows the wanted ones are spread. Where too few were found, the
-// others are as rare.
+// Among how many of the nearest rows the round's are spread; infinity: too few were found.
 double spread_of_rows(ScanState* s) {
-    const Size found = rows_of_candidates(s);
-    if (found == 0) return std::numeric_limits<double>::infinity();
-    if (found < s->goal.least_rows)
-        return static_cast<double>(s->round.visited.count * s->goal.least_rows) /
-               static_cast<double>(found);
+    if (s->round.added < s->goal.least_rows) return std::numeric_limits<double>::infinity();
     sort_visits(&s->round);
     return even_spread(s->round.passing.items, std::min(s->goal.least_rows, s->round.passing.count),
                        s->round.visited.items, s->round.visited.count);
@@ -178,7 +167,6 @@ double spread_of_rows(ScanState* s) {
 bool has_enough(ScanState* s) {
     if (s->round.added < s->goal.least_rows) return false;
     if (!(s->goal.effort.threshold > 0) || s->goal.least_rows == 0 || s->round.spilled) return true;
-    if (rows_of_candidates(s) < s->goal.least_rows) return false;
     return spread_of_rows(s) <= tolerated_spread(s->goal.limit);
 }
 

@@ -251,10 +251,9 @@ void rank_and_remember(IndexScanDesc scan, ScanState* s, TakenAnswer* taken) {
     std::copy_n(candidates, count, by_code);
     expect_rows(s, count);
     rank_candidates(scan, s, candidates + taken->by_code, taken->unknown);
-    taken->ranked = count_near(
-        s, candidates, taken->by_code,
+    taken->ranked = rank_until_sure(
+        scan, s, candidates, taken->by_code,
         taken->complete && !taken->answer.searched.more && taken->found < taken->search.k);
-    rank_candidates(scan, s, candidates, taken->ranked);
     if (taken->ranked > 0) {
         const Candidate& last = by_code[taken->ranked - 1];
         taken->last = {static_cast<float>(last.distance), last.id};
@@ -315,8 +314,9 @@ bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     for (uint32 i = 0; i < answer.found_count && !answer.refined; ++i)
         selection.offer(answer.found[i].distance, answer.found[i].id);
     const CandidateSelection::Result result = selection.finish();
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
     for (uint32 i = 0; i < completion.appended_count; ++i)
-        room[result.count + i] = {unknown_code, completion.appended[i]};
+        room[result.count + i] = {unknown, completion.appended[i]};
     pfree(completion.appended);
     s->report.by_service = true;
     // The scan began with the mean of queries that decide by themselves.
@@ -468,7 +468,8 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         // Later searches are of the lists that the first has taken.
         search.plan = {};
         // Where the effort is given, all candidates are ranked.
-    } while (left > 0 && s->service.resumes && (s->round.unsure || !s->goal.effort.by_error));
+    } while (left > 0 && s->service.resumes &&
+             (s->round.unsure || !s->goal.effort.by_error || s->round.added < wanted_of_round(s)));
     s->service.given = nullptr;
     // Lists that were read from pages end the service's part, maybe before the round has all.
     return left == 0 || !s->service.done || s->bound.given;

@@ -2,8 +2,6 @@
 // ranking.cpp.
 #pragma once
 
-#include <limits>
-
 #include "kernels/candidates.h"
 #include "kernels/list_store.h"
 #include "kernels/nibble_scan.h"
@@ -58,12 +56,9 @@ struct RoundGoal {
     Size least_rows;    // first round's minimum, so that LIMIT rows come in order; 0: unknown
     Size candidates;    // that the next walk keeps
     Effort effort;      // for `limit` rows; its threshold is for lists as they are now
-    double reach;       // distance by code of the farthest candidate that is ranked
     double growth;      // of the lists since they were measured
     bool probes_given;  // by ivfpq.probes, as the scan began
 };
-
-inline constexpr double unknown_reach = -std::numeric_limits<double>::infinity();
 
 // How far the scan has come (scan.cpp).
 struct ScanProgress {
@@ -381,21 +376,24 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
 // Drops duplicates, and candidates that the service or the pending list gave before; counts the
 // others. They are in the order of their TIDs then. Returns how many there are.
 Size new_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
-// An exact distance in units of distances by code, and what is added to these
-// (kernels/list_plan.h).
+// Distances by code are in units of their own: squared, and shifted for inner products
+// (kernels/list_plan.h). What an exact distance is there, and the shift.
 double code_units(const ScanState* s, double exact);
 float code_shift(const ScanState* s);
-// Candidates whose code was not read have this distance by code.
-inline constexpr double unknown_code = std::numeric_limits<double>::quiet_NaN();
-// Notes that a candidate was visited, and whether its row is wanted. By its code, or by its exact
-// distance where that is unknown; where there is none either, nothing is noted.
+// Notes that a candidate was visited, and whether its row is wanted. NaN: its code is unknown.
 void note_visit(ScanState* s, double by_code, bool passes);
 void sort_visits(RoundRows* round);
 // The exact distance of the k-th row of the round; infinity: there are fewer.
 double kth_distance(const ScanState* s, Size k);
-// How many of these candidates, nearest by code first, are ranked (index/effort.h). All of them,
-// and there are others: the round is unsure. `complete`: there are none.
-Size count_near(ScanState* s, const Candidate* candidates, Size count, bool complete);
+// Rows that the round shall find: LIMIT, or as many as are expected to be fetched.
+Size wanted_of_round(const ScanState* s);
+// How many of these candidates, nearest by code first, are worth ranking by their codes alone.
+Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count);
+// As rank_candidates(): ranks candidates, nearest by code first, until the next ones are so far
+// that they are not among the wanted rows, but for the error that codes may have (index/effort.h).
+// `complete`: there are no others. Returns how many it took.
+Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
+                     bool complete);
 
 // Also counts the row in the report. Infinite is the greatest finite number, NaN is infinite.
 double row_distance(ScanState* s, const StoredVector& row);

@@ -37,10 +37,8 @@ void visit_rows(ScanState* s, const Candidate* candidates, Size count, Visible v
         prefetch(i + page_ahead, PrefetchStage::page);
         prefetch(i + tuple_ahead, PrefetchStage::tuple);
         const StoredVector row = read_row(reader_of(s), number_tid(candidates[i].id));
-        const double distance = row ? row_distance(s, row) : unknown_code;
-        const bool passes = row && visible(candidates[i], distance);
-        const bool has_code = !std::isnan(candidates[i].distance);
-        note_visit(s, has_code ? candidates[i].distance : code_units(s, distance), passes);
+        const bool passes = row && visible(candidates[i], row_distance(s, row));
+        note_visit(s, candidates[i].distance, passes);
     }
 }
 
