@@ -7,7 +7,6 @@
 #include "kernels/cuda/lists/tile_distances.cuh"
 #include "kernels/list_plan.h"
 
-#include <algorithm>
 #include <cooperative_groups.h>
 
 namespace pgwarp::gpu {
