@@ -33,9 +33,9 @@ __device__ __forceinline__ void wait_for_kernels_before() {
 #endif
 }
 
-// Whether the current device takes what was compiled for 9.0 or later: then kernels may start
-// early, and have clusters. In older code, they do not wait.
-inline bool starts_early() {
+// Whether the current device takes what was compiled for 9.0 or later. Kernels may start early
+// then, and have clusters; in older code they do not wait for those before.
+inline bool has_hopper_code() {
     const int capability = current_capability();
     for (const int compiled : {__CUDA_ARCH_LIST__})
         if (compiled >= 900 && compiled <= capability) return true;
@@ -51,7 +51,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const Launch& how,
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(how.shared_bytes)),
               name);
-    const bool early = how.turn.start == Start::early && starts_early();
+    const bool early = how.turn.start == Start::early && has_hopper_code();
     if (early || how.cluster > 1) {
         cudaLaunchAttribute attributes[2] = {};
         cudaLaunchConfig_t config{};

@@ -18,7 +18,7 @@ struct LimitArguments {
     LimitedQueries queries;
     NarrowingView narrowing;
     uint32_t resident_slices;  // of the table in shared memory: all, or none
-    uint32_t parts;            // blocks of a query: a cluster
+    uint32_t parts = 1;        // blocks of a query: a cluster
 };
 
 // What the queries of a launch have in common.
@@ -120,7 +120,8 @@ template <class Shape>
 __device__ WaveSeen join_blocks(const QueryBlocks& blocks, BlockSelect<Shape>& select,
                                 const typename BlockSelect<Shape>::Storage& storage, uint32_t k,
                                 uint32_t passed) {
-    // Others read the one between the two times that blocks wait, and the other one behind them.
+    // The first block reads `mine` of the others before the second wait, all read its `seen` after
+    // it.
     __shared__ struct { uint32_t kept, passed; } mine;
     __shared__ WaveSeen seen;
     if (threadIdx.x == 0) mine = {select.kept_count(), passed};
@@ -252,11 +253,10 @@ void launch_limit(const LimitArguments& arguments, const Context& context, Turn 
     const bool fits = table_bytes <= context.block_shared_bytes - fixed;
     LimitArguments with_table = arguments;
     with_table.resident_slices = fits ? scan.store.layout.slices : 0;
-    // As many as fill the device, two on each multiprocessor.
+    // As many as fill the device, two on each multiprocessor; every device has clusters of eight.
     constexpr uint32_t most_parts = 8;
-    with_table.parts = 1;
-    while (starts_early() && with_table.parts < most_parts &&
-           2 * with_table.parts * scan.queries.count <= 2 * context.processors)
+    while (has_hopper_code() && with_table.parts < most_parts &&
+           with_table.parts * scan.queries.count <= context.processors)
         with_table.parts *= 2;
     launch("limit_lists", limit_query<Shape, width, kind>,
            {scan.queries.count * with_table.parts, Shape::threads, fixed + (fits ? table_bytes : 0),
@@ -286,11 +286,11 @@ void limit_lists(const QueryScan& scan, const LimitedQueries& queries,
                  const NarrowingView* narrowing, const Context& context, Turn turn) {
     static_assert(fast_list_k <= WideSelect::kept);
     if (narrowing)
-        launch_shape<LimitKind::narrowed>({scan, queries, *narrowing, 0, 1}, context, turn);
+        launch_shape<LimitKind::narrowed>({scan, queries, *narrowing, 0}, context, turn);
     else if (scan.queries.stores)
-        launch_width<WideSelect, LimitKind::mixed>({scan, queries, {}, 0, 1}, context, turn);
+        launch_width<WideSelect, LimitKind::mixed>({scan, queries, {}, 0}, context, turn);
     else
-        launch_shape<LimitKind::plain>({scan, queries, {}, 0, 1}, context, turn);
+        launch_shape<LimitKind::plain>({scan, queries, {}, 0}, context, turn);
 }
 
 }  // namespace pgwarp::gpu
