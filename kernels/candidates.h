@@ -90,8 +90,9 @@ class CandidateSelection {
 
     struct Result {
         size_t count;
-        Candidate floor;  // the floor to continue from
-        bool complete;    // no candidate within the limit was dropped
+        Candidate floor;    // the floor to continue from
+        bool complete;      // no candidate within the limit was dropped
+        double kept_until;  // nor was any nearer than this
     };
 
     // Returns what was kept, unsorted; a candidate that was offered twice may appear twice. For a
@@ -101,7 +102,7 @@ class CandidateSelection {
         Candidate last = floor_;
         for (size_t i = 0; i < count_; ++i)
             if (i == 0 || last < items_[i]) last = items_[i];
-        return {count_, last, !shrunk_};
+        return {count_, last, !shrunk_, kept_until()};
     }
 
     // Sorts what was kept. A candidate that was offered twice appears once; one id at two distances
@@ -112,10 +113,11 @@ class CandidateSelection {
         std::sort(items_, items_ + count_);
         const Candidate last = count_ ? items_[count_ - 1] : floor_;
         count_ = static_cast<size_t>(std::unique(items_, items_ + count_) - items_);
-        return {count_, last, complete};
+        return {count_, last, complete, kept_until()};
     }
 
   private:
+    double kept_until() const { return shrunk_ ? bound_ : std::numeric_limits<double>::infinity(); }
     void shrink() {
         std::nth_element(items_, items_ + wanted_ - 1, items_ + count_);
         count_ = wanted_;

@@ -297,9 +297,13 @@ double exceeded_by(const double* counts, double share) {
 CodeErrors measured_errors(const CurveTally& tally) {
     CodeErrors errors = {};
     for (int k = 0; k < RecallCurve::ks; ++k)
-        for (int i = 0; i < CodeErrors::shares && tally.all.wanted[k] > 0; ++i)
-            errors.error[k][i] =
-                static_cast<float>(exceeded_by(tally.errors[k], std::exp2(-(i + 1))));
+        for (int i = 0; i < CodeErrors::shares && tally.all.wanted[k] > 0; ++i) {
+            const double share = std::exp2(-(i + 1));
+            errors.beyond_row[k][i] =
+                static_cast<float>(exceeded_by(tally.errors[k].beyond_row, share));
+            errors.beyond_code[k][i] =
+                static_cast<float>(exceeded_by(tally.errors[k].beyond_code, share));
+        }
     return errors;
 }
 

@@ -483,14 +483,20 @@ int error_bin(double error) {
     return error_bins_of_sign + (error > 0 ? bin : -bin);
 }
 
-void count_errors(const Neighbors& n, double shift, CurveTally* tally) {
+// The codes of the k nearest rows, compared with the k-th row and with the k-th nearest code.
+void count_errors(const Neighbors& n, uint32 k, double kth_code, double shift,
+                  CodeErrorBins* bins) {
+    double kth_row = 0;
+    for (uint32 i = 0; i < n.count; ++i)
+        if (n.place[i] == std::min(k, n.count) - 1) kth_row = n.exact[i];
     for (uint32 i = 0; i < n.count; ++i) {
-        if (n.list_rank[i] == PG_UINT32_MAX || std::isnan(n.distance[i])) continue;
+        if (n.place[i] >= k || n.list_rank[i] == PG_UINT32_MAX || std::isnan(n.distance[i]))
+            continue;
         const double code = n.distance[i] + shift;
         // A code that is so near is found in any case.
-        const int bin = error_bin(code > 0 ? (n.distance[i] - n.exact[i]) / std::sqrt(code) : 0);
-        for (int k = 0; k < RecallCurve::ks; ++k)
-            if (measures(n, k) && n.place[i] < RecallCurve::k_values[k]) ++tally->errors[k][bin];
+        const double root = code > 0 ? std::sqrt(code) : INFINITY;
+        ++bins->beyond_row[error_bin((n.distance[i] - kth_row) / root)];
+        ++bins->beyond_code[error_bin((n.distance[i] - kth_code) / root)];
     }
 }
 
@@ -611,11 +617,13 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     walked.usual_nearest = far_nearest(grid.nearest) * distance_unit(walked.shift);
     for (int k = 0; k < RecallCurve::ks; ++k)
         if (measures(*n, k)) count_by_query(k, walked, sorted, *n, all);
-    count_errors(*n, walked.shift, tally);
-    for (int k = 0; k < RecallCurve::ks; ++k)
-        if (measures(*n, k))
-            count_radius(walk.near.distance_of(RecallCurve::k_values[k]), walked.shift,
-                         tally->radius[k]);
+    for (int k = 0; k < RecallCurve::ks; ++k) {
+        if (!measures(*n, k)) continue;
+        const uint32 rows = RecallCurve::k_values[k];
+        const float kth = walk.near.distance_of(rows);
+        count_radius(kth, walked.shift, tally->radius[k]);
+        if (std::isfinite(kth)) count_errors(*n, rows, kth, walked.shift, &tally->errors[k]);
+    }
     if (query.self != 0 && (whole || grid.looked_up >= probes))
         count_outside(walked, walk.outside, tally);
     count_query(*n, all);

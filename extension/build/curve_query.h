@@ -75,10 +75,15 @@ inline constexpr int error_bins = 2 * error_bins_of_sign + 1;
 inline constexpr double error_octaves = 0.125;
 inline constexpr double least_error = 0x1p-32;
 
+struct CodeErrorBins {
+    double beyond_row[error_bins];
+    double beyond_code[error_bins];
+};
+
 struct CurveTally {
     CurveCounts all;
+    CodeErrorBins errors[RecallCurve::ks];
     // What rows are like as queries (UsualQueries), counted as errors are.
-    double errors[RecallCurve::ks][error_bins];
     double radius[RecallCurve::ks][error_bins];
     // The same as in CurveCounts, of rows that do not see their own list, which is the nearest: of
     // whole queries.

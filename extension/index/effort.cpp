@@ -10,11 +10,7 @@ namespace pgwarp {
 namespace {
 
 // Of what the target allows to miss, the share that codes may miss.
-constexpr double share_of_codes = 0.1;
-
-// Queries unlike rows get this many times the threshold that rows without their own list need: what
-// was measured is still about rows.
-constexpr double margin_of_others = 2;
+constexpr double share_of_codes = 0.3;
 
 double codes_may_miss(double target) {
     return share_of_codes * (1 - target);
@@ -26,8 +22,15 @@ int last_k(const RecallCurve& curve) {
     while (last > 0 && curve.queries[last] == 0) --last;
     return last;
 }
-uint32 most_measured(const MetaPage& meta) {
-    return RecallCurve::k_values[last_k(meta.curve)];
+
+// The lists for k rows: for more than were measured, they grow with a power of these.
+template <class Lists>
+double beyond_measured(const MetaPage& meta, double k, Lists lists) {
+    const double most = RecallCurve::k_values[last_k(meta.curve)];
+    if (k <= most || most <= 1) return lists(std::max(std::min(k, most), 1.0));
+    const double of_most = lists(most);
+    const double power = std::log10(std::max(of_most / lists(most / 10), 1.0));
+    return of_most * std::pow(k / most, std::clamp(power, 0.15, 1.0));
 }
 
 // What was measured for one k, or between two.
@@ -72,9 +75,21 @@ class MeasuredRecall {
         return static_cast<float>(
             std::exp(between([&](int k) { return std::log(std::max(usual_.radius[k], 1e-30f)); })));
     }
-    // The error of codes that this share of the k nearest rows exceeds.
-    double code_error(double share) const {
-        return between([&](int k) { return error_of(errors_.error[k], share); });
+    // Errors of codes that this share of the k nearest rows exceeds.
+    Effort::Errors code_errors(double share) const {
+        const auto of = [&](const auto& errors) {
+            return static_cast<float>(between([&](int k) { return error_of(errors[k], share); }));
+        };
+        return {of(errors_.beyond_row), of(errors_.beyond_code)};
+    }
+    Effort::Errors greatest_code_errors(double share) const {
+        const auto of = [&](const auto& errors) {
+            double greatest = 0;
+            for (int k = 0; k <= last_k(curve_); ++k)
+                greatest = std::max(greatest, error_of(errors[k], share));
+            return static_cast<float>(greatest);
+        };
+        return {of(errors_.beyond_row), of(errors_.beyond_code)};
     }
 
   private:
@@ -176,12 +191,12 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
         std::ceil(point.between(measured, [&](uint32 step) { return measured.probes(step); })));
     effort.threshold = static_cast<float>(threshold_for(measured, point, wanted));
     effort.outside = {far_nearest(meta.usual.nearest), measured.usual_radius(),
-                      static_cast<float>(margin_of_others * meta.usual.outside / (1 - target))};
+                      static_cast<float>(margin_of_others * meta.usual.outside / (1 - wanted))};
     effort.candidates = static_cast<uint32>(
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
-    effort.error = static_cast<float>(measured.code_error(missed));
-    effort.usual_error = static_cast<float>(measured.code_error(0.5));
+    effort.errors = measured.code_errors(missed);
+    effort.greatest_errors = measured.greatest_code_errors(missed);
     return effort;
 }
 
@@ -240,7 +255,6 @@ uint32 lists_for_all(const MetaPage& meta, double k, bool with_conditions) {
     // Of half of all rows, some are nearly anywhere.
     if (2 * k >= static_cast<double>(meta.rows_at_build)) return std::max(meta.lists, 1u);
     const double target = std::min(aimed_recall(meta, k, with_conditions), 1 - 1e-6);
-    const double most = most_measured(meta);
     const auto lists = [&](double rows) {
         const MeasuredRecall measured(meta, rows, false);
         const CurvePoint point =
@@ -248,11 +262,8 @@ uint32 lists_for_all(const MetaPage& meta, double k, bool with_conditions) {
                        [&](uint32 step) { return measured.sure_recall(step); });
         return point.between(measured, [&](uint32 step) { return measured.probes(step); });
     };
-    double wanted = lists(std::min(k, most));
-    // For more rows than were measured they grow with a power of these.
-    if (k > most && most > 1)
-        wanted *= std::pow(k / most, std::clamp(std::log10(wanted / lists(most / 10)), 0.15, 1.0));
-    return static_cast<uint32>(std::clamp<double>(std::ceil(wanted), 1, meta.lists));
+    return static_cast<uint32>(
+        std::clamp<double>(std::ceil(beyond_measured(meta, k, lists)), 1, meta.lists));
 }
 
 double expected_lists(const MetaPage& meta, double k, double share, bool with_conditions) {
@@ -274,12 +285,7 @@ double expected_lists(const MetaPage& meta, double k, double share, bool with_co
         // The score grows with the sixth power of squared distances, lists with the entries.
         return threshold > last ? lists * std::sqrt(threshold / last) : lists;
     };
-    const double most = most_measured(meta);
-    if (nearest <= most || most <= 1) return std::min(all, lists_for(std::max(nearest, 1.0)));
-    const double of_most = lists_for(most);
-    const double power =
-        std::clamp(std::log10(std::max(of_most / lists_for(most / 10), 1.0)), 0.15, 1.0);
-    return std::min(all, of_most * std::pow(nearest / most, power));
+    return std::min(all, beyond_measured(meta, nearest, lists_for));
 }
 
 Effort choose_effort(const MetaPage& meta, uint32 k, bool with_conditions) {

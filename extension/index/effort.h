@@ -1,11 +1,13 @@
 // How much effort a search for k rows makes, by what the build measured (the recall curve).
 //
 // Two things lose a row: its list is not taken, or its code puts it behind others. The target
-// allows to miss a share; a tenth of it goes to codes, the rest to lists.
+// allows to miss a share; three tenths of it go to codes, the rest to lists.
 // - Lists: the smallest threshold whose measured recall is surely high enough
 //   (kernels/list_plan.h).
-// - Candidates: one is ranked while its distance by code, less the error that codes have in all but
-//   that tenth of it, is below the exact distance of the k-th row found so far.
+// - Candidates: one is ranked while its distance by code, less the error that codes of the k
+// nearest
+//   rows have in all but that part of them, is below the exact distance of the k-th row found so
+//   far.
 // Every executor makes the same effort, refinements or not.
 #pragma once
 
@@ -18,16 +20,24 @@
 
 namespace pgwarp {
 
+// Queries unlike rows get this many times the threshold that rows without their own list need, and
+// the errors that codes of rows have: what was measured is still about rows.
+inline constexpr double margin_of_others = 2;
+
 struct Effort {
     uint32 probes;                // lists; with a threshold the mean, as measured
     uint32 candidates;            // that are ranked: the mean, as measured
     float threshold;              // 0: every query takes `probes` lists
     OutsideQueries outside = {};  // for inner products as shares of the shift
-    // Errors of codes (CodeErrors) with that confidence, and the median. Not by errors:
-    // `candidates` are ranked.
+    // Errors of codes (CodeErrors) with that confidence, for k rows and the greatest of any k. Not
+    // by errors: `candidates` are ranked.
     bool by_error = false;
-    float error = 0;
-    float usual_error = 0;
+    struct Errors {
+        float beyond_row;
+        float beyond_code;
+    };
+    Errors errors = {};
+    Errors greatest_errors = {};
 };
 
 // Chooses the effort for k wanted rows from the settings and the index's curve. `with_conditions`:
@@ -72,38 +82,65 @@ inline void scale_thresholds(Effort* effort, double times) {
     effort->outside.threshold *= static_cast<float>(times);
 }
 
-// --- candidates. Distances by code are squared, or shifted, and so is `kth` here.
+// --- candidates. Distances by code are squared, and have the shift; so has `kth` here.
 
-// The greatest distance by code that a row at distance `kth` has, but for the error's confidence.
-inline double code_reach(double kth, double error) {
-    const double root = (error + std::sqrt(error * error + 4 * std::max(kth, 0.0))) / 2;
-    return root > 0 ? root * root : 0;
+// An exact distance as distances by code are.
+inline double code_units(Metric metric, double exact, float shift) {
+    return normalizes(metric) ? 2 * exact : exact + shift;
 }
-// The same before any row was visited, by the k-th nearest code. Its row may be farther than such
-// codes usually tell: by half of what an error may be more than the usual one.
-inline double code_reach(double kth_code, const Effort& effort) {
-    const double beyond = (effort.error - effort.usual_error) / 2 - effort.usual_error;
-    const double kth = kth_code + beyond * std::sqrt(std::max(kth_code, 0.0));
-    return std::max(kth_code, code_reach(kth, effort.error));
-}
-// No reach of a query whose k-th candidate is at least as near as this is greater.
-inline double greatest_reach(double kth_code, const Effort& effort) {
-    const double beyond = effort.error - 2 * effort.usual_error;
-    const double kth = kth_code + beyond * std::sqrt(std::max(kth_code, 0.0));
-    return code_reach(kth, effort.error);
-}
+
+// The greatest distance by code that one of the k nearest rows has, but for those that codes may
+// miss.
+class CodeReach {
+  public:
+    CodeReach() = default;
+    // `kth_code`: the distance of the k-th nearest code, which is the radius. `last`: wanted are
+    // not the k nearest rows, but the last of them, as others are dead or do not pass. Those of the
+    // k nearest that are nearer than the k-th have more room to err.
+    CodeReach(const Effort& effort, double kth_code, float shift, bool last) {
+        const double times =
+            kth_code > effort.outside.radius * distance_unit(shift) ? margin_of_others : 1;
+        const Effort::Errors& errors = last ? effort.greatest_errors : effort.errors;
+        beyond_row_ = times * errors.beyond_row;
+        beyond_code_ = times * errors.beyond_code;
+        kth_code_ = kth_code;
+    }
+    // By the k-th row found so far.
+    double by_row(double kth) const { return reach(kth, beyond_row_); }
+    // Before any row was visited.
+    double by_code() const { return std::max(kth_code_, reach(kth_code_, beyond_code_)); }
+    // While lists are walked: candidates beyond this are dropped. A query that would rank them has
+    // to walk again, so this is far.
+    double kept() const {
+        constexpr double times = 2;
+        return std::max(kth_code_, reach(kth_code_, times * beyond_code_));
+    }
+
+  private:
+    // A code at this distance is by the error beyond `kth` (CodeErrors).
+    static double reach(double kth, double error) {
+        const double root = (error + std::sqrt(error * error + 4 * std::max(kth, 0.0))) / 2;
+        return root > 0 ? root * root : 0;
+    }
+
+    double beyond_row_ = 0;
+    double beyond_code_ = 0;
+    double kth_code_ = 0;
+};
 // Candidates that a search keeps of its lists: more than most queries rank, as a query that ranks
 // them all has to search again.
 inline Size kept_candidates(const Effort& effort) {
     constexpr Size times = 4;
     return effort.by_error ? times * effort.candidates : effort.candidates;
 }
-// How many of these distances by code, nearest first, a query for k rows ranks.
+// How many of these distances by code, nearest first, a query for k rows ranks before it knows a
+// row.
 template <class DistanceAt>
-Size count_worth_ranking(Size count, Size k, const Effort& effort, DistanceAt distance_at) {
+Size count_worth_ranking(Size count, Size k, const Effort& effort, float shift,
+                         DistanceAt distance_at) {
     if (!effort.by_error) return std::min<Size>(count, std::max<Size>(effort.candidates, k));
     if (count < k) return count;
-    const double reach = code_reach(distance_at(k - 1), effort);
+    const double reach = CodeReach(effort, distance_at(k - 1), shift, false).by_code();
     Size worth = k;
     while (worth < count && distance_at(worth) <= reach) ++worth;
     return worth;

@@ -161,14 +161,16 @@ struct RecallCurve {
 };
 static_assert(sizeof(RecallCurve) == 40 + 8 * 20 + 3 * 4 * 4 * 20 + 2 * 2 * 4 * 20 * 14);
 
-// By how much codes place near rows too far away: (C - D) / sqrt(C), where D is the squared
-// distance of one of the k nearest rows and C that of its code. The i-th of these is exceeded by
-// 2^-(i + 1) of the rows. Measured with the curve, by list_rule 2 and later.
+// By how much codes place the k nearest rows too far away: (C - x) / sqrt(C), where C is the
+// squared distance of such a row by its code. x is that of the k-th nearest row, or of the k-th
+// nearest code. The i-th of these is exceeded by 2^-(i + 1) of the rows. Measured with the curve,
+// by list_rule 4 and later.
 struct CodeErrors {
     static constexpr int shares = 14;
-    float error[RecallCurve::ks][shares];
+    float beyond_row[RecallCurve::ks][shares];
+    float beyond_code[RecallCurve::ks][shares];
 };
-static_assert(sizeof(CodeErrors) == 4 * 4 * 14);
+static_assert(sizeof(CodeErrors) == 2 * 4 * 4 * 14);
 
 // What rows of the table are like as queries: measured with the curve, by list_rule 3 and later.
 // Squared distances; for inner products, as shares of the shift (kernels/list_plan.h).

@@ -298,13 +298,69 @@ void find_candidates(const Search& search, Block* block, ListRound round) {
 
 // --- rows
 
+// A NaN is farther than any other distance.
+double comparable(double distance) {
+    return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
+}
+
+float shift_of(const Search& search, uint32 query) {
+    const KnnBatch* first = search.parts[0].batch;
+    return code_shift(*search.largest, first->queries + Size{query} * first->index->dims);
+}
+
+// How many candidates a query ranks before it knows a row.
 Size worth_ranking(const Search& search, const Block& block, uint32 place) {
     const JointCandidate* mine = block.found + Size{place} * block.room;
-    const KnnBatch* first = search.parts[0].batch;
-    const double shift = code_shift(
-        *search.largest, first->queries + Size{block.queries[place]} * first->index->dims);
-    return count_worth_ranking(block.counts[place], search.limit, search.effort,
+    const float shift = shift_of(search, block.queries[place]);
+    return count_worth_ranking(block.counts[place], search.limit, search.effort, shift,
                                [=](Size i) { return double{mine[i].distance} + shift; });
+}
+
+// The exact distance of the k-th row of all parts; infinity: there are fewer.
+double kth_distance(const Search& search, uint32 query) {
+    double* distances = alloc_array<double>(Size{search.part_count} * search.k);
+    Size count = 0;
+    for (uint32 i = 0; i < search.part_count; ++i) {
+        const KnnBatch* batch = search.parts[i].batch;
+        const KnnRow* rows = batch->rows + Size{query} * search.k;
+        for (uint32 r = 0; r < batch->counts[query]; ++r)
+            distances[count++] = comparable(rows[r].distance);
+    }
+    double kth = std::numeric_limits<double>::infinity();
+    if (count >= search.k) {
+        std::nth_element(distances, distances + search.k - 1, distances + count);
+        kth = distances[search.k - 1];
+    }
+    pfree(distances);
+    return kth;
+}
+
+// Candidates of a query that have no wanted row.
+Size dropped_candidates(const Search& search, uint32 query) {
+    int64 dropped = 0;
+    for (uint32 i = 0; i < search.part_count; ++i) {
+        const KnnBatch* batch = search.parts[i].batch;
+        dropped += static_cast<int32>(batch->visited[query] - batch->passed[query]);
+    }
+    return static_cast<Size>(std::max<int64>(dropped, 0));
+}
+
+// The same as worth_ranking() once `ranked` candidates were: others may precede the k-th row.
+Size worth_ranking_more(const Search& search, const Block& block, uint32 place, Size ranked) {
+    const JointCandidate* mine = block.found + Size{place} * block.room;
+    const uint32 query = block.queries[place];
+    const Size count = block.counts[place];
+    if (!search.effort.by_error || ranked == count || ranked < search.limit) return ranked;
+    const double kth = kth_distance(search, query);
+    // It lacks rows: it is searched for more of them.
+    if (std::isinf(kth)) return ranked;
+    const float shift = shift_of(search, query);
+    const CodeReach reach(search.effort, double{mine[search.limit - 1].distance} + shift, shift,
+                          search.k < search.limit || dropped_candidates(search, query) > 0);
+    const double last =
+        reach.by_row(code_units(search.largest->metric, kth, shift)) - double{shift};
+    while (ranked < count && mine[ranked].distance <= last) ++ranked;
+    return ranked;
 }
 
 // Adds a candidate, unless it was pending, and has moved to a list since: all queries are offered
@@ -317,27 +373,25 @@ bool add_if_new(const Search& search, uint32 part, uint32 query, uint64 tid) {
     return true;
 }
 
-// Ranks the candidates of a block. Queries that want more are left out, and added to `unsure`;
-// null: there is no more. Those that the service did not answer are left to scans.
-void rank_block(const Search& search, const Block& block, uint32* unsure, uint32* unsure_count) {
+// Adds candidates [ranked, worth) of each query, and visits their rows.
+void rank_between(const Search& search, const Block& block, const Size* ranked, const Size* worth) {
     for (uint32 place = 0; place < block.count; ++place) {
-        const Size worth = worth_ranking(search, block, place);
-        const uint32 query = block.queries[place];
-        if (!block.answered[place]) {
-            search.left[query] = true;
-            continue;
-        }
-        if (worth == block.room && search.effort.by_error) {
-            if (unsure) {
-                unsure[(*unsure_count)++] = query;
-                block.answered[place] = false;
-                continue;
-            }
-            search.few[query] |= block.room == max_list_k;
-        }
         const JointCandidate* mine = block.found + Size{place} * block.room;
-        for (Size i = 0; i < worth; ++i) add_if_new(search, mine[i].part, query, mine[i].tid);
+        for (Size i = ranked[place]; i < worth[place]; ++i)
+            // VACUUM may have moved an entry during a walk, which then meets the entry twice.
+            if (std::none_of(mine, mine + ranked[place], [&](const JointCandidate& before) {
+                    return before.tid == mine[i].tid && before.part == mine[i].part;
+                }))
+                add_if_new(search, mine[i].part, block.queries[place], mine[i].tid);
     }
+    for_each_with_lists(search, [](uint32, KnnBatch* batch) {
+        rank_rows(batch, false);
+        batch->candidate_count = 0;
+    });
+}
+
+// Entries that were appended to lists since the service got them.
+void add_appended(const Search& search, const Block& block) {
     for (Size i = 0; i < block.appended_count; ++i) {
         const AppendedEntry& entry = block.appended[i];
         if (!block.answered[entry.place]) continue;
@@ -346,10 +400,44 @@ void rank_block(const Search& search, const Block& block, uint32* unsure, uint32
         if (add_if_new(search, entry.part, query, entry.tid))
             --search.parts[entry.part].batch->visited[query];
     }
-    for_each_with_lists(search, [](uint32, KnnBatch* batch) {
-        rank_rows(batch, false);
-        batch->candidate_count = 0;
-    });
+}
+
+// Ranks the candidates of a block. Queries that want more are left out, and added to `unsure`;
+// null: there is no more. Those that the service did not answer are left to scans.
+void rank_block(const Search& search, const Block& block, uint32* unsure, uint32* unsure_count) {
+    Size* ranked = alloc_array<Size>(block.count);
+    Size* worth = alloc_array<Size>(block.count);
+    for (uint32 place = 0; place < block.count; ++place) {
+        ranked[place] = worth[place] = 0;
+        const uint32 query = block.queries[place];
+        if (!block.answered[place]) {
+            search.left[query] = true;
+            continue;
+        }
+        worth[place] = worth_ranking(search, block, place);
+        if (worth[place] < block.room || !search.effort.by_error) continue;
+        if (unsure) {
+            unsure[(*unsure_count)++] = query;
+            block.answered[place] = false;
+            worth[place] = 0;
+        } else {
+            search.few[query] |= block.room == max_list_k;
+        }
+    }
+    add_appended(search, block);
+    bool more = true;
+    while (more) {
+        rank_between(search, block, ranked, worth);
+        std::copy_n(worth, block.count, ranked);
+        more = false;
+        for (uint32 place = 0; place < block.count; ++place) {
+            if (!block.answered[place]) continue;
+            worth[place] = worth_ranking_more(search, block, place, ranked[place]);
+            more |= worth[place] > ranked[place];
+        }
+    }
+    pfree(ranked);
+    pfree(worth);
 }
 
 // Finds the candidates of these queries, with this room for each, and ranks them, block by block.
@@ -369,15 +457,10 @@ void search_blocks(const Search& search, const uint32* queries, uint32 count, ui
 // without a wanted row may all be nearer than those that have one.
 bool has_enough(const Search& search, uint32 query) {
     uint64 rows = 0;
-    int64 dropped = 0;
-    for (uint32 i = 0; i < search.part_count; ++i) {
-        const KnnBatch* batch = search.parts[i].batch;
-        rows += batch->counts[query];
-        dropped += static_cast<int32>(batch->visited[query] - batch->passed[query]);
-    }
-    return rows >= search.k &&
-           (settings.probes > 0 || static_cast<double>(search.k + std::max<int64>(dropped, 0)) <=
-                                       tolerated_spread(search.limit));
+    for (uint32 i = 0; i < search.part_count; ++i) rows += search.parts[i].batch->counts[query];
+    return rows >= search.k && (settings.probes > 0 ||
+                                static_cast<double>(search.k + dropped_candidates(search, query)) <=
+                                    tolerated_spread(search.limit));
 }
 
 void search_lists_of_parts(const Search& search) {
@@ -397,23 +480,9 @@ void search_lists_of_parts(const Search& search) {
         search.few[query] |= !has_enough(search, query);
 }
 
-// A NaN is farther than any other distance.
-double comparable(double distance) {
-    return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
-}
-
 // Keeps the k nearest rows of all parts, and those as far as the last of them.
-void keep_nearest(const Search& search, uint32 query, double* distances) {
-    Size count = 0;
-    for (uint32 i = 0; i < search.part_count; ++i) {
-        const KnnBatch* batch = search.parts[i].batch;
-        const KnnRow* rows = batch->rows + Size{query} * search.k;
-        for (uint32 r = 0; r < batch->counts[query]; ++r)
-            distances[count++] = comparable(rows[r].distance);
-    }
-    if (count <= search.k) return;
-    std::nth_element(distances, distances + search.k - 1, distances + count);
-    const double kth = distances[search.k - 1];
+void keep_nearest(const Search& search, uint32 query) {
+    const double kth = kth_distance(search, query);
     for (uint32 i = 0; i < search.part_count; ++i) {
         KnnBatch* batch = search.parts[i].batch;
         KnnRow* rows = batch->rows + Size{query} * search.k;
@@ -455,13 +524,11 @@ void find_rows(const Search& search) {
     if (std::any_of(search.parts, search.parts + search.part_count, has_candidates))
         search_lists_of_parts(search);
     for (uint32 i = 0; i < search.part_count; ++i) rank_for_all_queries(search.parts[i]);
-    double* distances = alloc_array<double>(Size{search.part_count} * search.k);
     for (uint32 query = 0; query < search.count; ++query) {
         CHECK_FOR_INTERRUPTS();
         scan_parts(search, query);
-        if (search.part_count > 1) keep_nearest(search, query, distances);
+        if (search.part_count > 1) keep_nearest(search, query);
     }
-    pfree(distances);
 }
 
 // --- by SQL queries

@@ -96,12 +96,6 @@ void prefetch(const JointSearch& search, const Size* counts) {
     }
 }
 
-// The greatest distance by code that a row nearer than this has, but for the error of codes.
-double last_worth_ranking(const JointSearch& search, double kth) {
-    if (std::isinf(kth) || !search.effort.by_error) return far;
-    return code_reach(code_units(search.parts[0].s, kth), search.effort.error) - search.plan.shift;
-}
-
 // The Merge Append takes a row of each partition, and asks for the next one where that is among the
 // nearest: another round, unless there is one beyond them.
 void rank_beyond(JointPart* part, double kth) {
@@ -130,10 +124,10 @@ JointOrder join_candidates(JointSearch* search) {
         std::copy_n(part.items, part.count, part.by_code);
     }
     std::sort(all, all + count);
-    const double shift = search->plan.shift;
-    return {all, count, count_worth_ranking(count, search->k, search->effort, [all, shift](Size i) {
-                return all[i].distance + shift;
-            })};
+    const float shift = search->plan.shift;
+    return {all, count,
+            count_worth_ranking(count, search->k, search->effort, shift,
+                                [all, shift](Size i) { return all[i].distance + shift; })};
 }
 
 bool has_enough(JointSearch* search) {
@@ -167,6 +161,9 @@ double rank_jointly(JointSearch* search, const JointOrder& order) {
     Size ranked = 0;
     Size end = std::min(order.count, search->k);
     double kth = kth_distance(search);
+    const float shift = search->plan.shift;
+    const CodeReach reach(search->effort, end > 0 ? joined[end - 1].distance + shift : 0, shift,
+                          false);
     while (ranked < end) {
         std::fill_n(counts, search->part_count, 0);
         for (Size i = ranked; i < end; ++i) ++counts[joined[i].part];
@@ -174,7 +171,9 @@ double rank_jointly(JointSearch* search, const JointOrder& order) {
         for (int i = 0; i < search->part_count; ++i) rank_next(&search->parts[i], counts[i]);
         ranked = end;
         kth = kth_distance(search);
-        const double last = last_worth_ranking(*search, kth);
+        const double last = std::isinf(kth) || !search->effort.by_error
+                                ? far
+                                : reach.by_row(code_units(search->parts[0].s, kth)) - shift;
         while (end < std::min(order.count, 2 * ranked) && !(joined[end].distance > last)) ++end;
     }
     pfree(counts);

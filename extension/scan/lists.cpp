@@ -128,9 +128,10 @@ using Part = CandidateQueue::Part;
 // the fewer are kept, the faster are the lists scanned. Now and then, as it takes time.
 void narrow_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* selection) {
     if (!s->goal.effort.by_error || selection->count() < 2 * walk->narrowed_at) return;
-    const double shift = code_shift(s);
+    const float shift = code_shift(s);
     const double kth = selection->distance_of(walk->walk.plan().k) + shift;
-    selection->narrow(greatest_reach(kth, s->goal.effort) - shift, walk->least);
+    const CodeReach reach(s->goal.effort, kth, shift, wants_last(s));
+    selection->narrow(reach.kept() - shift, walk->least);
     walk->narrowed_at = std::max(walk->narrowed_at, selection->count());
 }
 
@@ -193,8 +194,8 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
     gather->walk = nullptr;
 }
 
-// The candidates of the first walk, nearest by code first. *complete: there are no others.
-Part first_part(IndexScanDesc scan, ScanState* s, Size wanted, bool* complete) {
+// The candidates of the first walk, nearest by code first. All up to *known_until are there.
+Part first_part(IndexScanDesc scan, ScanState* s, Size wanted, double* known_until) {
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
@@ -205,7 +206,7 @@ Part first_part(IndexScanDesc scan, ScanState* s, Size wanted, bool* complete) {
     const CandidateSelection::Result result = selection.finish();
     s->group.floor = result.floor;
     s->walk.stage = GroupStage::walked;
-    *complete = result.complete;
+    *known_until = result.kept_until;
     if (result.complete) end_walk(s);
     return {room, result.count};
 }
@@ -234,17 +235,16 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     return {s->candidates.items, 0};
 }
 
-// Ranks as many of the first walk's candidates as it takes; the next round resumes after them.
-void rank_first_part(IndexScanDesc scan, ScanState* s, const Part& part, bool complete) {
+// Ranks as many of a part's candidates as it takes; the next walk resumes after them. *floor: the
+// last candidate that was ranked before.
+void rank_part(IndexScanDesc scan, ScanState* s, const Part& part, double known_until, bool goes_on,
+               Candidate* floor) {
     auto* by_code = static_cast<Candidate*>(palloc(Max(part.count, Size{1}) * sizeof(Candidate)));
     std::copy_n(part.items, part.count, by_code);
-    Size ranked = worth_ranking(s, part.items, part.count);
-    if (s->refined.used && refine_candidates(scan, s, part.items, ranked))
-        s->round.unsure = ranked == part.count && !complete && s->goal.effort.by_error;
-    else
-        ranked = rank_until_sure(scan, s, part.items, part.count, complete);
+    const Size ranked = rank_until_sure(scan, s, part.items, part.count, known_until, goes_on);
+    if (ranked > 0) *floor = by_code[ranked - 1];
     if (ranked < part.count) {
-        s->group.floor = ranked > 0 ? by_code[ranked - 1] : no_floor;
+        s->group.floor = *floor;
         s->walk.stage = GroupStage::walked;
     }
     // A later search skips them.
@@ -481,30 +481,37 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     Size left = s->goal.candidates + s->served.repeated;
     s->served.repeated = 0;
     s->service.left_more = false;
-    // Only a CandidateOrder may hold more than one part: its parts are bounded by memory.
+    Candidate floor = s->group.floor;
     if (s->walk.stage == GroupStage::first && left <= most_candidates()) {
-        bool complete;
-        Part part = first_part(scan, s, left, &complete);
+        double known_until;
+        Part part = first_part(scan, s, left, &known_until);
         if (s->bound.given) cut_part(s, &part);
-        rank_first_part(scan, s, part, complete);
+        rank_part(scan, s, part, known_until, false, &floor);
         left = 0;
     }
     while (left > 0) {
-        Part part = next_part(scan, s, left);
+        // Of candidates that an unsure round has to rank, mostly few are left.
+        const bool unsure = s->round.unsure;
+        Part part =
+            next_part(scan, s, unsure ? std::min<Size>(left, s->goal.effort.candidates) : left);
+        s->round.unsure = false;
         if (s->bound.given) cut_part(s, &part);
         if (part.count == 0) break;
         left -= std::min(left, part.count);
-        const bool ordered = s->walk.stage == GroupStage::ordered;
-        uint64* ids = ordered ? nullptr : sorted_ids(part.items, part.count);
-        if (!s->refined.used || !refine_candidates(scan, s, part.items, part.count))
-            rank_candidates(scan, s, part.items, part.count);
-        s->round.unsure = false;
-        if (!ordered) {
+        if (s->walk.stage == GroupStage::ordered) {
+            // Only a CandidateOrder may hold more than one part: its parts are bounded by memory.
+            // What is too much to remember must not be found again: no search begins anew after it.
+            rank_or_refine(scan, s, part.items, part.count);
+            s->goal.effort.threshold = 0;
+        } else if (unsure) {
+            rank_part(scan, s, part, part.items[part.count - 1].distance, true, &floor);
+            if (!s->round.unsure) break;
+        } else {
+            uint64* ids = sorted_ids(part.items, part.count);
+            rank_or_refine(scan, s, part.items, part.count);
             remember(s, ids, part.count);
             break;
         }
-        // What is too much to remember must not be found again: no search begins anew after it.
-        s->goal.effort.threshold = 0;
     }
     // Rows just ranked may have lowered the limit below the rest of this group.
     if (s->walk.stage == GroupStage::walked && s->group.floor.distance > code_limit(s->bound))

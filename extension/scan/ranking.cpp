@@ -154,18 +154,36 @@ float code_shift(const ScanState* s) {
 }
 
 double code_units(const ScanState* s, double exact) {
-    return normalizes(s->meta.metric) ? 2 * exact : exact + code_shift(s);
+    return code_units(s->meta.metric, exact, code_shift(s));
 }
 
-double kth_distance(const ScanState* s, Size k) {
-    if (k == 0 || s->round.spilled || s->round.count < k)
+namespace {
+
+// `by_refinements`: of rows that wait for a visit, too, as far as these tell.
+double kth_distance(const ScanState* s, Size k, bool by_refinements) {
+    const Size waiting = by_refinements ? s->refined.count : 0;
+    if (k == 0 || s->round.spilled || s->round.count + waiting < k)
         return std::numeric_limits<double>::infinity();
-    auto* distances = static_cast<double*>(palloc(s->round.count * sizeof(double)));
-    for (Size i = 0; i < s->round.count; ++i) distances[i] = s->round.rows[i].distance;
-    std::nth_element(distances, distances + k - 1, distances + s->round.count);
-    const double kth = distances[k - 1];
+    auto* distances = static_cast<double*>(palloc((s->round.count + waiting) * sizeof(double)));
+    Size count = 0;
+    for (; count < s->round.count; ++count) distances[count] = s->round.rows[count].distance;
+    for (Size i = 0; i < waiting; ++i) {
+        const WaitingCandidate& candidate = s->refined.waiting[i];
+        if (std::isfinite(candidate.least)) distances[count++] = candidate.least + candidate.beyond;
+    }
+    double kth = std::numeric_limits<double>::infinity();
+    if (count >= k) {
+        std::nth_element(distances, distances + k - 1, distances + count);
+        kth = distances[k - 1];
+    }
     pfree(distances);
     return kth;
+}
+
+}  // namespace
+
+double kth_distance(const ScanState* s, Size k) {
+    return kth_distance(s, k, false);
 }
 
 void note_visit(ScanState* s, double by_code, bool passes) {
@@ -194,48 +212,43 @@ Size wanted_of_round(const ScanState* s) {
            s->asked.passed_over;
 }
 
-Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count) {
-    const double shift = code_shift(s);
-    // What was ranked before is among them.
-    const Size k = wanted_of_round(s) + s->served.count;
-    return count_worth_ranking(count, k, s->goal.effort,
-                               [=](Size i) { return candidates[i].distance + shift; });
+bool wants_last(const ScanState* s) {
+    return (s->goal.least_rows > 0 && s->goal.least_rows < s->goal.limit) ||
+           s->round.passing.count < s->round.visited.count;
+}
+
+void rank_or_refine(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
+    if (!s->refined.used || !refine_candidates(scan, s, candidates, count))
+        rank_candidates(scan, s, candidates, count);
 }
 
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
-                     bool complete) {
+                     double known_until, bool goes_on) {
     s->round.unsure = false;
     expect_rows(s, count);
     // Where the effort is given, and where a bound says which rows are wanted, all are ranked.
     if (!s->goal.effort.by_error || s->bound.given) {
-        rank_candidates(scan, s, candidates, count);
+        rank_or_refine(scan, s, candidates, count);
         return count;
     }
     const Size k = wanted_of_round(s);
-    const double shift = code_shift(s);
-    const auto reach = [&](double kth) {
-        return code_reach(code_units(s, kth), s->goal.effort.error) - shift;
-    };
-    const Size known = s->served.count;
+    const float shift = code_shift(s);
     Size ranked = 0;
-    Size end = std::min(count, k + known);
-    double kth;
+    // What was ranked before is among them.
+    Size end = goes_on ? 0 : std::min(count, k + s->served.count);
+    if (end > 0) s->goal.kth_code = candidates[end - 1].distance + shift;
+    double reach;  // infinity: it lacks rows
     while (true) {
-        rank_candidates(scan, s, candidates + ranked, end - ranked);
+        rank_or_refine(scan, s, candidates + ranked, end - ranked);
         ranked = end;
-        kth = kth_distance(s, k);
-        if (ranked == count) break;
+        const double kth = kth_distance(s, k, s->refined.used);
+        const CodeReach codes(s->goal.effort, s->goal.kth_code, shift, wants_last(s));
+        reach = std::isinf(kth) ? kth : codes.by_row(code_units(s, kth)) - shift;
         const Size most = std::min(count, std::max(2 * ranked, k));
-        if (std::isinf(kth)) {
-            end = most;
-        } else {
-            const double last = reach(kth);
-            while (end < most && !(candidates[end].distance > last)) ++end;
-        }
+        while (end < most && !(candidates[end].distance > reach)) ++end;
         if (end == ranked) break;
     }
-    s->round.unsure = ranked == count && !complete && count > 0 && !std::isinf(kth) &&
-                      !(candidates[count - 1].distance > reach(kth));
+    s->round.unsure = ranked == count && reach >= known_until && !std::isinf(reach);
     return ranked;
 }
 

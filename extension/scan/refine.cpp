@@ -89,19 +89,22 @@ struct OpenPage {
     }
 };
 
-// The least distance that the candidate's row may have, by its refinement; not_known if it has
-// none, or it cannot be told.
-double least_of(const ScanState* s, const RefinementLayout& layout, OpenPage* open,
-                const Candidate& candidate) {
-    if (candidate.place == 0) return not_known;
+// The candidate with the least distance that its row may have, by its refinement; not_known if it
+// has none, or it cannot be told.
+WaitingCandidate scored(const ScanState* s, const RefinementLayout& layout, OpenPage* open,
+                        const Candidate& candidate) {
+    WaitingCandidate waiting{not_known, candidate.id, false, 0};
+    if (candidate.place == 0) return waiting;
     Page page = open->go_to(s->refined.blocks[NotedPlace::block(candidate.place)]);
-    if (!page) return not_known;
+    if (!page) return waiting;
     const uint32 list = page_tail(page)->list;
     const RefinementRecord* record = page_record(page, layout, NotedPlace::record(candidate.place));
-    if (tid_number(record->tid) != candidate.id || list >= s->meta.lists) return not_known;
+    if (tid_number(record->tid) != candidate.id || list >= s->meta.lists) return waiting;
     const RefinedDistance refined = refined_distance(s->refined.query, s->lists.terms[list],
                                                      record->head, record_codes(record));
-    return exact_units(s, double{refined.distance} - refined.error);
+    waiting.least = exact_units(s, double{refined.distance} - refined.error);
+    waiting.beyond = static_cast<float>(exact_units(s, refined.error));
+    return waiting;
 }
 
 void prepare_query(Relation index, ScanState* s) {
@@ -149,7 +152,7 @@ void keep_back(ScanState* s, double limit) {
         if (row.distance < limit)
             s->round.rows[kept++] = row;
         else
-            wait_for_visit(s, {row.distance, tid_number(row.tid), true});
+            wait_for_visit(s, {row.distance, tid_number(row.tid), true, 0});
     }
     s->round.added -= s->round.count - kept;
     s->round.count = kept;
@@ -201,7 +204,7 @@ bool refine_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
             open.close();
             CHECK_FOR_INTERRUPTS();
         }
-        wait_for_visit(s, {least_of(s, layout, &open, candidates[i]), candidates[i].id, false});
+        wait_for_visit(s, scored(s, layout, &open, candidates[i]));
     }
     open.close();
     return true;
@@ -213,7 +216,7 @@ void wait_for_visits(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     count = new_candidates(scan, s, candidates, count);
     grow(&refined.waiting, &refined.room, refined.count + count);
     for (Size i = 0; i < count; ++i)
-        wait_for_visit(s, {exact_units(s, candidates[i].distance), candidates[i].id, false});
+        wait_for_visit(s, {exact_units(s, candidates[i].distance), candidates[i].id, false, 0});
     refined.left_out = exact_units(s, left_out);
 }
 
@@ -278,7 +281,7 @@ void hold_back_rows(ScanState* s, Size count) {
     if (s->round.count <= count) return;
     const double limit = s->round.rows[count].distance;
     for (Size i = count; i < s->round.count; ++i)
-        wait_for_visit(s, {s->round.rows[i].distance, tid_number(s->round.rows[i].tid), true});
+        wait_for_visit(s, {s->round.rows[i].distance, tid_number(s->round.rows[i].tid), true, 0});
     s->round.added -= s->round.count - count;
     s->round.count = count;
     s->refined.left_out = std::min(s->refined.left_out, limit);

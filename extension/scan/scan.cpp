@@ -155,9 +155,14 @@ void gather(IndexScanDesc scan, ScanState* s) {
     end_gathering(index, s);
 }
 
-// Among how many of the nearest rows the round's are spread; infinity: too few were found.
+// Among how many of the nearest rows the round's are spread. Where too few were found, the others
+// are as rare.
 double spread_of_rows(ScanState* s) {
-    if (s->round.added < s->goal.least_rows) return std::numeric_limits<double>::infinity();
+    const Size found = s->round.passing.count;
+    if (found == 0) return std::numeric_limits<double>::infinity();
+    if (s->round.added < s->goal.least_rows)
+        return static_cast<double>(s->round.visited.count * s->goal.least_rows) /
+               static_cast<double>(found);
     sort_visits(&s->round);
     return even_spread(s->round.passing.items, std::min(s->goal.least_rows, s->round.passing.count),
                        s->round.visited.items, s->round.visited.count);

@@ -251,9 +251,13 @@ void rank_and_remember(IndexScanDesc scan, ScanState* s, TakenAnswer* taken) {
     std::copy_n(candidates, count, by_code);
     expect_rows(s, count);
     rank_candidates(scan, s, candidates + taken->by_code, taken->unknown);
-    taken->ranked = rank_until_sure(
-        scan, s, candidates, taken->by_code,
-        taken->complete && !taken->answer.searched.more && taken->found < taken->search.k);
+    const bool complete =
+        taken->complete && !taken->answer.searched.more && taken->found < taken->search.k;
+    const double known_until = !complete && taken->by_code > 0
+                                   ? candidates[taken->by_code - 1].distance
+                                   : std::numeric_limits<double>::infinity();
+    taken->ranked =
+        rank_until_sure(scan, s, candidates, taken->by_code, known_until, s->service.resumes);
     if (taken->ranked > 0) {
         const Candidate& last = by_code[taken->ranked - 1];
         taken->last = {static_cast<float>(last.distance), last.id};

@@ -56,6 +56,7 @@ struct RoundGoal {
     Size least_rows;    // first round's minimum, so that LIMIT rows come in order; 0: unknown
     Size candidates;    // that the next walk keeps
     Effort effort;      // for `limit` rows; its threshold is for lists as they are now
+    double kth_code;    // distance of the k-th nearest code, with the shift
     double growth;      // of the lists since they were measured
     bool probes_given;  // by ivfpq.probes, as the scan began
 };
@@ -190,6 +191,7 @@ struct WaitingCandidate {
     double least;  // no version of the row is nearer, by exact_distance()
     uint64 tid;
     bool visited;  // `least` is the distance
+    float beyond;  // the distance is probably by this greater than `least`
 };
 
 // Refinements of candidates (refine.cpp). Candidates of a round wait until a row of theirs may be
@@ -373,6 +375,8 @@ void expect_rows(ScanState* s, Size more);
 // Reads the rows of some candidates of the lists, and adds the visible ones to the round. Skips
 // candidates that came from the pending list or the service. Reorders `candidates`.
 void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
+// The same by their refinements, where these are used.
+void rank_or_refine(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 // Drops duplicates, and candidates that the service or the pending list gave before; counts the
 // others. They are in the order of their TIDs then. Returns how many there are.
 Size new_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
@@ -387,13 +391,14 @@ void sort_visits(RoundRows* round);
 double kth_distance(const ScanState* s, Size k);
 // Rows that the round shall find: LIMIT, or as many as are expected to be fetched.
 Size wanted_of_round(const ScanState* s);
-// How many of these candidates, nearest by code first, are worth ranking by their codes alone.
-Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count);
-// As rank_candidates(): ranks candidates, nearest by code first, until the next ones are so far
-// that they are not among the wanted rows, but for the error that codes may have (index/effort.h).
-// `complete`: there are no others. Returns how many it took.
+// Whether some of the nearest rows are not wanted: those that are may be the last of them.
+bool wants_last(const ScanState* s);
+// Ranks candidates, nearest by code first, by their refinements where these are used, until the
+// next ones are so far that they are not among the wanted rows, but for the error that codes may
+// have (index/effort.h). There may be others, beyond `known_until`: where these are within reach,
+// the round is unsure. `goes_on`: nearer ones were ranked before. Returns how many it took.
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
-                     bool complete);
+                     double known_until, bool goes_on);
 
 // Also counts the row in the report. Infinite is the greatest finite number, NaN is infinite.
 double row_distance(ScanState* s, const StoredVector& row);
