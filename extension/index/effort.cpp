@@ -12,6 +12,10 @@ namespace {
 // Of what the target allows to miss, the share that codes may miss.
 constexpr double share_of_codes = 0.3;
 
+// Queries unlike rows get this many times the threshold that rows without their own list need, and
+// the errors that codes of rows have: what was measured is still about rows.
+constexpr double margin_of_others = 2;
+
 double codes_may_miss(double target) {
     return share_of_codes * (1 - target);
 }
@@ -197,6 +201,13 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
     effort.by_error = true;
     effort.errors = measured.code_errors(missed);
     effort.greatest_errors = measured.greatest_code_errors(missed);
+    const auto of_others = [](float error, float greatest) {
+        return std::clamp(static_cast<float>(margin_of_others) * error, error,
+                          std::max(error, greatest));
+    };
+    effort.outside_errors = {
+        of_others(effort.errors.beyond_row, effort.greatest_errors.beyond_row),
+        of_others(effort.errors.beyond_code, effort.greatest_errors.beyond_code)};
     return effort;
 }
 

@@ -20,23 +20,20 @@
 
 namespace pgwarp {
 
-// Queries unlike rows get this many times the threshold that rows without their own list need, and
-// the errors that codes of rows have: what was measured is still about rows.
-inline constexpr double margin_of_others = 2;
-
 struct Effort {
     uint32 probes;                // lists; with a threshold the mean, as measured
     uint32 candidates;            // that are ranked: the mean, as measured
     float threshold;              // 0: every query takes `probes` lists
     OutsideQueries outside = {};  // for inner products as shares of the shift
-    // Errors of codes (CodeErrors) with that confidence, for k rows and the greatest of any k. Not
-    // by errors: `candidates` are ranked.
+    // Errors of codes (CodeErrors) with that confidence: for k rows, the same of queries unlike
+    // rows, and the greatest of any k. Not by errors: `candidates` are ranked.
     bool by_error = false;
     struct Errors {
         float beyond_row;
         float beyond_code;
     };
     Errors errors = {};
+    Errors outside_errors = {};
     Errors greatest_errors = {};
 };
 
@@ -93,27 +90,24 @@ inline double code_units(Metric metric, double exact, float shift) {
 // miss.
 class CodeReach {
   public:
-    CodeReach() = default;
-    // `kth_code`: the distance of the k-th nearest code, which is the radius. `last`: wanted are
-    // not the k nearest rows, but the last of them, as others are dead or do not pass. Those of the
-    // k nearest that are nearer than the k-th have more room to err.
-    CodeReach(const Effort& effort, double kth_code, float shift, bool last) {
-        const double times =
-            kth_code > effort.outside.radius * distance_unit(shift) ? margin_of_others : 1;
-        const Effort::Errors& errors = last ? effort.greatest_errors : effort.errors;
-        beyond_row_ = times * errors.beyond_row;
-        beyond_code_ = times * errors.beyond_code;
-        kth_code_ = kth_code;
-    }
+    // `kth_code`: the distance of the k-th nearest code, which is the radius. Of the k nearest
+    // rows, those that are nearer than the k-th have more room to err: less so where the query is
+    // unlike rows, and all are about as far; not at all where the wanted rows are the last of them
+    // (`last`), because others are dead or do not pass.
+    CodeReach(const Effort& effort, double kth_code, float shift, bool last)
+        : errors_(last                                                      ? effort.greatest_errors
+                  : kth_code > effort.outside.radius * distance_unit(shift) ? effort.outside_errors
+                                                                            : effort.errors),
+          kth_code_(kth_code) {}
     // By the k-th row found so far.
-    double by_row(double kth) const { return reach(kth, beyond_row_); }
+    double by_row(double kth) const { return reach(kth, errors_.beyond_row); }
     // Before any row was visited.
-    double by_code() const { return std::max(kth_code_, reach(kth_code_, beyond_code_)); }
+    double by_code() const { return std::max(kth_code_, reach(kth_code_, errors_.beyond_code)); }
     // While lists are walked: candidates beyond this are dropped. A query that would rank them has
     // to walk again, so this is far.
     double kept() const {
         constexpr double times = 2;
-        return std::max(kth_code_, reach(kth_code_, times * beyond_code_));
+        return std::max(kth_code_, reach(kth_code_, times * errors_.beyond_code));
     }
 
   private:
@@ -123,9 +117,8 @@ class CodeReach {
         return root > 0 ? root * root : 0;
     }
 
-    double beyond_row_ = 0;
-    double beyond_code_ = 0;
-    double kth_code_ = 0;
+    Effort::Errors errors_;
+    double kth_code_;
 };
 // Candidates that a search keeps of its lists: more than most queries rank, as a query that ranks
 // them all has to search again.
@@ -144,6 +137,17 @@ Size count_worth_ranking(Size count, Size k, const Effort& effort, float shift,
     Size worth = k;
     while (worth < count && distance_at(worth) <= reach) ++worth;
     return worth;
+}
+
+// Candidates are ranked in portions, nearest by code first: k of them, then those within reach of
+// the k-th row found so far, at most as many again. The end of the next portion; `ranked`: there is
+// none. Infinity: rows are lacking.
+template <class DistanceAt>
+Size next_portion(Size ranked, Size count, Size k, double reach, DistanceAt distance_at) {
+    const Size most = std::min(count, std::max(2 * ranked, k));
+    Size end = ranked;
+    while (end < most && !(distance_at(end) > reach)) ++end;
+    return end;
 }
 
 // Of the nearest rows, those at the end are missed most often. Rows that conditions leave may all

@@ -308,14 +308,6 @@ float shift_of(const Search& search, uint32 query) {
     return code_shift(*search.largest, first->queries + Size{query} * first->index->dims);
 }
 
-// How many candidates a query ranks before it knows a row.
-Size worth_ranking(const Search& search, const Block& block, uint32 place) {
-    const JointCandidate* mine = block.found + Size{place} * block.room;
-    const float shift = shift_of(search, block.queries[place]);
-    return count_worth_ranking(block.counts[place], search.limit, search.effort, shift,
-                               [=](Size i) { return double{mine[i].distance} + shift; });
-}
-
 // The exact distance of the k-th row of all parts; infinity: there are fewer.
 double kth_distance(const Search& search, uint32 query) {
     double* distances = alloc_array<double>(Size{search.part_count} * search.k);
@@ -345,22 +337,20 @@ Size dropped_candidates(const Search& search, uint32 query) {
     return static_cast<Size>(std::max<int64>(dropped, 0));
 }
 
-// The same as worth_ranking() once `ranked` candidates were: others may precede the k-th row.
-Size worth_ranking_more(const Search& search, const Block& block, uint32 place, Size ranked) {
-    const JointCandidate* mine = block.found + Size{place} * block.room;
+// The distance by code of the last candidate that the query ranks, by the rows found so far;
+// infinity: it lacks rows.
+double last_worth_ranking(const Search& search, const Block& block, uint32 place) {
+    constexpr double far = std::numeric_limits<double>::infinity();
+    if (!search.effort.by_error) return -far;
     const uint32 query = block.queries[place];
-    const Size count = block.counts[place];
-    if (!search.effort.by_error || ranked == count || ranked < search.limit) return ranked;
     const double kth = kth_distance(search, query);
-    // It lacks rows: it is searched for more of them.
-    if (std::isinf(kth)) return ranked;
+    if (std::isinf(kth)) return far;
+    const JointCandidate* mine = block.found + Size{place} * block.room;
+    const Size radius = std::min<Size>(block.counts[place], search.limit);
     const float shift = shift_of(search, query);
-    const CodeReach reach(search.effort, double{mine[search.limit - 1].distance} + shift, shift,
-                          search.k < search.limit || dropped_candidates(search, query) > 0);
-    const double last =
-        reach.by_row(code_units(search.largest->metric, kth, shift)) - double{shift};
-    while (ranked < count && mine[ranked].distance <= last) ++ranked;
-    return ranked;
+    const CodeReach reach(search.effort, radius > 0 ? double{mine[radius - 1].distance} + shift : 0,
+                          shift, search.k < search.limit || dropped_candidates(search, query) > 0);
+    return reach.by_row(code_units(search.largest->metric, kth, shift)) - double{shift};
 }
 
 // Adds a candidate, unless it was pending, and has moved to a list since: all queries are offered
@@ -402,42 +392,52 @@ void add_appended(const Search& search, const Block& block) {
     }
 }
 
-// Ranks the candidates of a block. Queries that want more are left out, and added to `unsure`;
-// null: there is no more. Those that the service did not answer are left to scans.
+// Forgets the rows of a query.
+void begin_query_anew(const Search& search, uint32 query) {
+    for_each_with_lists(search, [query](uint32, KnnBatch* batch) {
+        batch->counts[query] = batch->visited[query] = batch->passed[query] = 0;
+    });
+}
+
+// Ranks the candidates of a block. Queries that want more begin anew: they are added to `unsure`;
+// null: there is no more, and they are left to scans. So are those that the service did not answer.
 void rank_block(const Search& search, const Block& block, uint32* unsure, uint32* unsure_count) {
     Size* ranked = alloc_array<Size>(block.count);
-    Size* worth = alloc_array<Size>(block.count);
+    Size* ends = alloc_array<Size>(block.count);
     for (uint32 place = 0; place < block.count; ++place) {
-        ranked[place] = worth[place] = 0;
-        const uint32 query = block.queries[place];
-        if (!block.answered[place]) {
-            search.left[query] = true;
-            continue;
-        }
-        worth[place] = worth_ranking(search, block, place);
-        if (worth[place] < block.room || !search.effort.by_error) continue;
-        if (unsure) {
-            unsure[(*unsure_count)++] = query;
-            block.answered[place] = false;
-            worth[place] = 0;
-        } else {
-            search.few[query] |= block.room == max_list_k;
-        }
+        const Size first = search.effort.by_error ? search.limit : search.effort.candidates;
+        ranked[place] = 0;
+        ends[place] = block.answered[place] ? std::min<Size>(block.counts[place], first) : 0;
+        search.left[block.queries[place]] |= !block.answered[place];
     }
     add_appended(search, block);
     bool more = true;
     while (more) {
-        rank_between(search, block, ranked, worth);
-        std::copy_n(worth, block.count, ranked);
+        rank_between(search, block, ranked, ends);
         more = false;
         for (uint32 place = 0; place < block.count; ++place) {
-            if (!block.answered[place]) continue;
-            worth[place] = worth_ranking_more(search, block, place, ranked[place]);
-            more |= worth[place] > ranked[place];
+            const JointCandidate* mine = block.found + Size{place} * block.room;
+            // No candidate, or none in the last portion.
+            if (ranked[place] == ends[place]) continue;
+            ranked[place] = ends[place];
+            const double last = last_worth_ranking(search, block, place);
+            ends[place] = next_portion(ranked[place], block.counts[place], search.limit, last,
+                                       [mine](Size i) { return double{mine[i].distance}; });
+            more |= ends[place] > ranked[place];
+            if (ranked[place] < block.room || std::isinf(last) ||
+                last < mine[block.room - 1].distance)
+                continue;
+            const uint32 query = block.queries[place];
+            if (unsure) {
+                begin_query_anew(search, query);
+                unsure[(*unsure_count)++] = query;
+            } else {
+                search.few[query] = true;
+            }
         }
     }
     pfree(ranked);
-    pfree(worth);
+    pfree(ends);
 }
 
 // Finds the candidates of these queries, with this room for each, and ranks them, block by block.

@@ -174,7 +174,8 @@ double rank_jointly(JointSearch* search, const JointOrder& order) {
         const double last = std::isinf(kth) || !search->effort.by_error
                                 ? far
                                 : reach.by_row(code_units(search->parts[0].s, kth)) - shift;
-        while (end < std::min(order.count, 2 * ranked) && !(joined[end].distance > last)) ++end;
+        end = next_portion(ranked, order.count, search->k, last,
+                           [joined](Size i) { return joined[i].distance; });
     }
     pfree(counts);
     for (int i = 0; i < search->part_count && search->beyond; ++i)

@@ -235,16 +235,14 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     return {s->candidates.items, 0};
 }
 
-// Ranks as many of a part's candidates as it takes; the next walk resumes after them. *floor: the
-// last candidate that was ranked before.
-void rank_part(IndexScanDesc scan, ScanState* s, const Part& part, double known_until, bool goes_on,
-               Candidate* floor) {
+// Ranks as many of a part's candidates as it takes; the next walk resumes after them.
+void rank_part(IndexScanDesc scan, ScanState* s, const Part& part, double known_until,
+               bool goes_on) {
     auto* by_code = static_cast<Candidate*>(palloc(Max(part.count, Size{1}) * sizeof(Candidate)));
     std::copy_n(part.items, part.count, by_code);
     const Size ranked = rank_until_sure(scan, s, part.items, part.count, known_until, goes_on);
-    if (ranked > 0) *floor = by_code[ranked - 1];
     if (ranked < part.count) {
-        s->group.floor = *floor;
+        s->group.floor = by_code[ranked - 1];
         s->walk.stage = GroupStage::walked;
     }
     // A later search skips them.
@@ -481,12 +479,11 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     Size left = s->goal.candidates + s->served.repeated;
     s->served.repeated = 0;
     s->service.left_more = false;
-    Candidate floor = s->group.floor;
     if (s->walk.stage == GroupStage::first && left <= most_candidates()) {
         double known_until;
         Part part = first_part(scan, s, left, &known_until);
         if (s->bound.given) cut_part(s, &part);
-        rank_part(scan, s, part, known_until, false, &floor);
+        rank_part(scan, s, part, known_until, false);
         left = 0;
     }
     while (left > 0) {
@@ -504,7 +501,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
             rank_or_refine(scan, s, part.items, part.count);
             s->goal.effort.threshold = 0;
         } else if (unsure) {
-            rank_part(scan, s, part, part.items[part.count - 1].distance, true, &floor);
+            rank_part(scan, s, part, part.items[part.count - 1].distance, true);
             if (!s->round.unsure) break;
         } else {
             uint64* ids = sorted_ids(part.items, part.count);

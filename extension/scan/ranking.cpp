@@ -234,9 +234,10 @@ Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     const Size k = wanted_of_round(s);
     const float shift = code_shift(s);
     Size ranked = 0;
-    // What was ranked before is among them.
-    Size end = goes_on ? 0 : std::min(count, k + s->served.count);
-    if (end > 0) s->goal.kth_code = candidates[end - 1].distance + shift;
+    // At least one, of candidates that a round goes on with. Else, what was ranked before is among
+    // them.
+    Size end = std::min(count, goes_on ? 1 : std::max<Size>(k, 1) + s->served.count);
+    if (end > 0 && !goes_on) s->goal.kth_code = candidates[end - 1].distance + shift;
     double reach;  // infinity: it lacks rows
     while (true) {
         rank_or_refine(scan, s, candidates + ranked, end - ranked);
@@ -244,8 +245,8 @@ Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
         const double kth = kth_distance(s, k, s->refined.used);
         const CodeReach codes(s->goal.effort, s->goal.kth_code, shift, wants_last(s));
         reach = std::isinf(kth) ? kth : codes.by_row(code_units(s, kth)) - shift;
-        const Size most = std::min(count, std::max(2 * ranked, k));
-        while (end < most && !(candidates[end].distance > reach)) ++end;
+        end = next_portion(ranked, count, k, reach,
+                           [candidates](Size i) { return candidates[i].distance; });
         if (end == ranked) break;
     }
     s->round.unsure = ranked == count && reach >= known_until && !std::isinf(reach);

@@ -396,7 +396,8 @@ bool wants_last(const ScanState* s);
 // Ranks candidates, nearest by code first, by their refinements where these are used, until the
 // next ones are so far that they are not among the wanted rows, but for the error that codes may
 // have (index/effort.h). There may be others, beyond `known_until`: where these are within reach,
-// the round is unsure. `goes_on`: nearer ones were ranked before. Returns how many it took.
+// the round is unsure. `goes_on`: nearer ones were ranked before. Returns how many it took: at
+// least one, if there are any.
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
                      double known_until, bool goes_on);
 

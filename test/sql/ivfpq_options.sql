@@ -56,7 +56,7 @@ CREATE TABLE d (id int, v known_embedding, w any_embedding);
 INSERT INTO d SELECT i, vec(i, 3), vec(i, 3) FROM generate_series(1, 1200) AS i;
 CREATE INDEX d_v ON d USING ivfpq (v, id) WITH (lists = 4);
 SELECT dims, rows, pending_rows FROM ivfpq_info('d_v');
-SELECT * FROM compare_scan('d', 'v <-> ''[1,2,3]''', 'id > 100');
+SELECT scan, rows, same_rows, each_once FROM compare_scan('d', 'v <-> ''[1,2,3]''', 'id > 100');
 SELECT * FROM ivfpq_check('d_v', true);
 SELECT quantizer, bits FROM ivfpq_compare('d', 'v', 1) ORDER BY 1, 2;
 SELECT error_of('INSERT INTO d VALUES (0, ''[1,2]'')'), error_of('CREATE INDEX ON d USING ivfpq (w)'),
