@@ -28,692 +28,157 @@ CREATE FUNCTION pgwarp_bind_types() RETURNS name
 -- symbols share one namespace.
 
 DO $own_types$
+DECLARE
+    of_type text;
+    made record;
 BEGIN
 
 IF pgwarp_bind_types() IS NOT NULL THEN
     RETURN;
 END IF;
 
--- vector
+-- Both types have the same operators and functions. In the text below, @ is the name of the type.
+FOREACH of_type IN ARRAY '{vector,halfvec}'::text[]
+LOOP
+    EXECUTE pg_catalog.format('CREATE TYPE %s', of_type);
 
-CREATE TYPE vector;
+    FOR made IN SELECT * FROM (VALUES
+        ('@_in', 'cstring, oid, integer', '@', 'reads a @ from its text'),
+        ('@_out', '@', 'cstring', 'writes a @ as text'),
+        ('@_typmod_in', 'cstring[]', 'integer', 'reads the number of dimensions in @(n)'),
+        ('@_recv', 'internal, oid, integer', '@', 'reads a @ from its binary form'),
+        ('@_send', '@', 'bytea', 'writes a @ in its binary form'),
+        (NULL, NULL, NULL, NULL),  -- from here on the type is there
 
-CREATE FUNCTION vector_in(cstring, oid, integer) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_in(cstring, oid, integer) IS 'reads a vector from its text';
+        ('l2_distance', '@, @', 'float8', 'L2 distance'),
+        ('@_l2_squared_distance', '@, @', 'float8', 'square of the L2 distance'),
+        ('inner_product', '@, @', 'float8', 'inner product'),
+        ('@_negative_inner_product', '@, @', 'float8', 'inner product, negated so that nearer is less'),
+        ('cosine_distance', '@, @', 'float8', 'cosine distance: 1 - cosine similarity'),
+        ('@_spherical_distance', '@, @', 'float8', 'angle between two vectors of unit length, divided by pi'),
+        ('l1_distance', '@, @', 'float8', 'L1 distance: sum of the absolute differences'),
 
-CREATE FUNCTION vector_out(vector) RETURNS cstring
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_out' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_out(vector) IS 'writes a vector as text';
+        ('vector_dims', '@', 'integer', 'number of dimensions of a @'),
+        (CASE of_type WHEN 'vector' THEN 'vector_norm' ELSE 'l2_norm' END, '@', 'float8', 'L2 norm (length) of a @'),
+        ('l2_normalize', '@', '@', '@ of the same direction with L2 norm 1; the zero vector stays zero'),
+        ('subvector', '@, integer, integer', '@',
+            'elements of a @ from a position on, counted from 1: @, start, count'),
+        ('binary_quantize', '@', 'bit', 'a bit for each element: 1 where the element is positive'),
 
-CREATE FUNCTION vector_typmod_in(cstring[]) RETURNS integer
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_typmod_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_typmod_in(cstring[]) IS 'reads the number of dimensions in vector(n)';
+        ('@_add', '@, @', '@', 'adds two vectors, element by element'),
+        ('@_sub', '@, @', '@', 'subtracts the second vector from the first, element by element'),
+        ('@_mul', '@, @', '@', 'multiplies two vectors, element by element'),
+        ('@_concat', '@, @', '@', 'appends the second vector to the first'),
 
-CREATE FUNCTION vector_recv(internal, oid, integer) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_recv' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_recv(internal, oid, integer) IS 'reads a vector from its binary form';
+        ('@', '@, integer, boolean', '@', 'casts @ to @(n): an error where the dimensions differ'),
+        ('array_to_@', 'integer[], integer, boolean', '@', 'casts integer[] to @'),
+        ('array_to_@', 'real[], integer, boolean', '@', 'casts real[] to @'),
+        ('array_to_@', 'double precision[], integer, boolean', '@', 'casts double precision[] to @'),
+        ('array_to_@', 'numeric[], integer, boolean', '@', 'casts numeric[] to @'),
+        ('@_to_float4', '@, integer, boolean', 'real[]', 'casts @ to real[]'),
 
-CREATE FUNCTION vector_send(vector) RETURNS bytea
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_send(vector) IS 'writes a vector in its binary form';
+        ('@_accum', 'double precision[], @', 'double precision[]', 'transition function of avg(@): counts and adds a @'),
+        ('@_combine', 'double precision[], double precision[]', 'double precision[]',
+            'combine function of avg(@): adds two partial sums'),
+        ('@_avg', 'double precision[]', '@', 'final function of avg(@): divides the sum by the count'),
 
--- Stored out of line but not compressed: floats do not compress, and reading must be quick.
-CREATE TYPE vector (
-    INPUT = vector_in,
-    OUTPUT = vector_out,
-    TYPMOD_IN = vector_typmod_in,
-    RECEIVE = vector_recv,
-    SEND = vector_send,
-    STORAGE = external
-);
+        ('@_lt', '@, @', 'boolean', 'whether the first vector sorts before the second'),
+        ('@_le', '@, @', 'boolean', 'whether the first vector sorts before the second or equals it'),
+        ('@_eq', '@, @', 'boolean', 'whether two vectors are equal'),
+        ('@_ne', '@, @', 'boolean', 'whether two vectors differ'),
+        ('@_ge', '@, @', 'boolean', 'whether the first vector sorts after the second or equals it'),
+        ('@_gt', '@, @', 'boolean', 'whether the first vector sorts after the second'),
+        ('@_cmp', '@, @', 'integer', 'compares two vectors, element by element: -1, 0 or 1'))
+        AS v (name, arguments, result, description)
+    LOOP
+        IF made.name IS NULL THEN
+            -- Stored out of line but not compressed: floats do not compress, and reading must be quick.
+            EXECUTE pg_catalog.replace('CREATE TYPE @ (INPUT = @_in, OUTPUT = @_out, TYPMOD_IN = @_typmod_in,
+                RECEIVE = @_recv, SEND = @_send, STORAGE = external)', '@', of_type);
+            CONTINUE;
+        END IF;
+        EXECUTE pg_catalog.replace(pg_catalog.format('CREATE FUNCTION %1$s(%2$s) RETURNS %3$s
+            AS ''MODULE_PATHNAME'', %5$L LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+            COMMENT ON FUNCTION %1$s(%2$s) IS %4$L', made.name, made.arguments, made.result, made.description,
+            -- Of functions that have one name for both types, the symbol of vector's has that name alone.
+            CASE WHEN made.name ~ '@' OR of_type = 'vector' THEN 'pgwarp_' || made.name
+                WHEN made.name = 'vector_dims' THEN 'pgwarp_halfvec_dims'
+                ELSE 'pgwarp_halfvec_' || made.name END), '@', of_type);
+    END LOOP;
+
+    FOR made IN SELECT * FROM (VALUES
+        ('<->', 'l2_distance', 'COMMUTATOR = <->', 'L2 distance'),
+        ('<#>', '@_negative_inner_product', 'COMMUTATOR = <#>', 'inner product, negated so that nearer is less'),
+        ('<=>', 'cosine_distance', 'COMMUTATOR = <=>', 'cosine distance'),
+        ('<+>', 'l1_distance', 'COMMUTATOR = <+>', 'L1 distance'),
+        ('+', '@_add', 'COMMUTATOR = +', 'adds two vectors, element by element'),
+        ('-', '@_sub', NULL, 'subtracts the second vector from the first, element by element'),
+        ('*', '@_mul', 'COMMUTATOR = *', 'multiplies two vectors, element by element'),
+        ('||', '@_concat', NULL, 'appends the second vector to the first'),
+        ('<', '@_lt', 'COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel', 'sorts before'),
+        ('<=', '@_le', 'COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel',
+            'sorts before or equals'),
+        ('=', '@_eq', 'COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel', 'equals'),
+        ('<>', '@_ne', 'COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel', 'differs from'),
+        ('>=', '@_ge', 'COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel',
+            'sorts after or equals'),
+        ('>', '@_gt', 'COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel', 'sorts after'))
+        AS v (name, function, properties, description)
+    LOOP
+        EXECUTE pg_catalog.replace(pg_catalog.format('CREATE OPERATOR %1$s (LEFTARG = @, RIGHTARG = @, FUNCTION = %2$s%3$s);
+            COMMENT ON OPERATOR %1$s (@, @) IS %4$L', made.name, made.function, ', ' || made.properties, made.description),
+            '@', of_type);
+    END LOOP;
+
+    EXECUTE pg_catalog.replace($sql$
+        CREATE AGGREGATE avg(@) (SFUNC = @_accum, STYPE = double precision[], FINALFUNC = @_avg,
+            COMBINEFUNC = @_combine, INITCOND = '{0}', PARALLEL = SAFE);
+        COMMENT ON AGGREGATE avg(@) IS 'mean of the vectors, element by element';
+
+        CREATE AGGREGATE sum(@) (SFUNC = @_add, STYPE = @, COMBINEFUNC = @_add, PARALLEL = SAFE);
+        COMMENT ON AGGREGATE sum(@) IS 'sum of the vectors, element by element';
+
+        -- For btree indexes, ORDER BY and DISTINCT.
+        CREATE OPERATOR CLASS @_ops DEFAULT FOR TYPE @ USING btree AS
+            OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 @_cmp(@, @);
+        COMMENT ON OPERATOR CLASS @_ops USING btree IS 'order of vectors, element by element';
+        COMMENT ON OPERATOR FAMILY @_ops USING btree IS 'order of vectors, element by element';
+    $sql$, '@', of_type);
+END LOOP;
+
 COMMENT ON TYPE vector IS 'vector of float4, 1 to 16000 dimensions';
-
--- Distances
-
-CREATE FUNCTION l2_distance(vector, vector) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_l2_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION l2_distance(vector, vector) IS 'L2 distance';
-
-CREATE FUNCTION vector_l2_squared_distance(vector, vector) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_l2_squared_distance'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_l2_squared_distance(vector, vector) IS 'square of the L2 distance';
-
-CREATE FUNCTION inner_product(vector, vector) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_inner_product' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION inner_product(vector, vector) IS 'inner product';
-
-CREATE FUNCTION vector_negative_inner_product(vector, vector) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_negative_inner_product'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_negative_inner_product(vector, vector) IS
-    'inner product, negated so that nearer is less';
-
-CREATE FUNCTION cosine_distance(vector, vector) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_cosine_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION cosine_distance(vector, vector) IS 'cosine distance: 1 - cosine similarity';
-
-CREATE FUNCTION vector_spherical_distance(vector, vector) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_spherical_distance'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_spherical_distance(vector, vector) IS
-    'angle between two vectors of unit length, divided by pi';
-
-CREATE FUNCTION l1_distance(vector, vector) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_l1_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION l1_distance(vector, vector) IS 'L1 distance: sum of the absolute differences';
-
-CREATE OPERATOR <-> (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = l2_distance, COMMUTATOR = <->
-);
-COMMENT ON OPERATOR <-> (vector, vector) IS 'L2 distance';
-
-CREATE OPERATOR <#> (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_negative_inner_product, COMMUTATOR = <#>
-);
-COMMENT ON OPERATOR <#> (vector, vector) IS 'inner product, negated so that nearer is less';
-
-CREATE OPERATOR <=> (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = cosine_distance, COMMUTATOR = <=>
-);
-COMMENT ON OPERATOR <=> (vector, vector) IS 'cosine distance';
-
-CREATE OPERATOR <+> (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = l1_distance, COMMUTATOR = <+>
-);
-COMMENT ON OPERATOR <+> (vector, vector) IS 'L1 distance';
-
--- Functions of one vector
-
-CREATE FUNCTION vector_dims(vector) RETURNS integer
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_dims' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_dims(vector) IS 'number of dimensions of a vector';
-
-CREATE FUNCTION vector_norm(vector) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_norm' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_norm(vector) IS 'L2 norm (length) of a vector';
-
-CREATE FUNCTION l2_normalize(vector) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_l2_normalize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION l2_normalize(vector) IS
-    'vector of the same direction with L2 norm 1; the zero vector stays zero';
-
-CREATE FUNCTION subvector(vector, integer, integer) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_subvector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION subvector(vector, integer, integer) IS
-    'elements of a vector from a position on, counted from 1: vector, start, count';
-
-CREATE FUNCTION binary_quantize(vector) RETURNS bit
-    AS 'MODULE_PATHNAME', 'pgwarp_binary_quantize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION binary_quantize(vector) IS
-    'a bit for each element: 1 where the element is positive';
-
--- Arithmetic, element by element
-
-CREATE FUNCTION vector_add(vector, vector) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_add' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_add(vector, vector) IS 'adds two vectors, element by element';
-
-CREATE FUNCTION vector_sub(vector, vector) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_sub' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_sub(vector, vector) IS
-    'subtracts the second vector from the first, element by element';
-
-CREATE FUNCTION vector_mul(vector, vector) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_mul' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_mul(vector, vector) IS 'multiplies two vectors, element by element';
-
-CREATE FUNCTION vector_concat(vector, vector) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_concat' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_concat(vector, vector) IS 'appends the second vector to the first';
-
-CREATE OPERATOR + (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_add, COMMUTATOR = +
-);
-COMMENT ON OPERATOR + (vector, vector) IS 'adds two vectors, element by element';
-
-CREATE OPERATOR - (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_sub
-);
-COMMENT ON OPERATOR - (vector, vector) IS
-    'subtracts the second vector from the first, element by element';
-
-CREATE OPERATOR * (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_mul, COMMUTATOR = *
-);
-COMMENT ON OPERATOR * (vector, vector) IS 'multiplies two vectors, element by element';
-
-CREATE OPERATOR || (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_concat
-);
-COMMENT ON OPERATOR || (vector, vector) IS 'appends the second vector to the first';
-
--- Casts
-
-CREATE FUNCTION vector(vector, integer, boolean) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector(vector, integer, boolean) IS
-    'casts vector to vector(n): an error where the dimensions differ';
-
-CREATE FUNCTION array_to_vector(integer[], integer, boolean) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION array_to_vector(integer[], integer, boolean) IS 'casts integer[] to vector';
-
-CREATE FUNCTION array_to_vector(real[], integer, boolean) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION array_to_vector(real[], integer, boolean) IS 'casts real[] to vector';
-
-CREATE FUNCTION array_to_vector(double precision[], integer, boolean) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION array_to_vector(double precision[], integer, boolean) IS
-    'casts double precision[] to vector';
-
-CREATE FUNCTION array_to_vector(numeric[], integer, boolean) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION array_to_vector(numeric[], integer, boolean) IS 'casts numeric[] to vector';
-
-CREATE FUNCTION vector_to_float4(vector, integer, boolean) RETURNS real[]
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_to_float4' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_to_float4(vector, integer, boolean) IS 'casts vector to real[]';
-
-CREATE CAST (vector AS vector)
-    WITH FUNCTION vector(vector, integer, boolean) AS IMPLICIT;
-COMMENT ON CAST (vector AS vector) IS 'to vector(n): an error where the dimensions differ';
-
-CREATE CAST (vector AS real[])
-    WITH FUNCTION vector_to_float4(vector, integer, boolean) AS IMPLICIT;
-COMMENT ON CAST (vector AS real[]) IS 'elements of a vector as an array';
-
-CREATE CAST (integer[] AS vector)
-    WITH FUNCTION array_to_vector(integer[], integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (integer[] AS vector) IS 'array to vector';
-
-CREATE CAST (real[] AS vector)
-    WITH FUNCTION array_to_vector(real[], integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (real[] AS vector) IS 'array to vector';
-
-CREATE CAST (double precision[] AS vector)
-    WITH FUNCTION array_to_vector(double precision[], integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (double precision[] AS vector) IS 'array to vector, rounded to float4';
-
-CREATE CAST (numeric[] AS vector)
-    WITH FUNCTION array_to_vector(numeric[], integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (numeric[] AS vector) IS 'array to vector, rounded to float4';
-
--- Aggregates
-
-CREATE FUNCTION vector_accum(double precision[], vector) RETURNS double precision[]
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_accum' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_accum(double precision[], vector) IS
-    'transition function of avg(vector): counts and adds a vector';
-
-CREATE FUNCTION vector_combine(double precision[], double precision[]) RETURNS double precision[]
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_combine' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_combine(double precision[], double precision[]) IS
-    'combine function of avg(vector): adds two partial sums';
-
-CREATE FUNCTION vector_avg(double precision[]) RETURNS vector
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_avg' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_avg(double precision[]) IS
-    'final function of avg(vector): divides the sum by the count';
-
-CREATE AGGREGATE avg(vector) (
-    SFUNC = vector_accum,
-    STYPE = double precision[],
-    FINALFUNC = vector_avg,
-    COMBINEFUNC = vector_combine,
-    INITCOND = '{0}',
-    PARALLEL = SAFE
-);
-COMMENT ON AGGREGATE avg(vector) IS 'mean of the vectors, element by element';
-
-CREATE AGGREGATE sum(vector) (
-    SFUNC = vector_add,
-    STYPE = vector,
-    COMBINEFUNC = vector_add,
-    PARALLEL = SAFE
-);
-COMMENT ON AGGREGATE sum(vector) IS 'sum of the vectors, element by element';
-
--- Order, for btree indexes, ORDER BY and DISTINCT
-
-CREATE FUNCTION vector_lt(vector, vector) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_lt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_lt(vector, vector) IS 'whether the first vector sorts before the second';
-
-CREATE FUNCTION vector_le(vector, vector) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_le' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_le(vector, vector) IS
-    'whether the first vector sorts before the second or equals it';
-
-CREATE FUNCTION vector_eq(vector, vector) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_eq' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_eq(vector, vector) IS 'whether two vectors are equal';
-
-CREATE FUNCTION vector_ne(vector, vector) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_ne' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_ne(vector, vector) IS 'whether two vectors differ';
-
-CREATE FUNCTION vector_ge(vector, vector) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_ge' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_ge(vector, vector) IS
-    'whether the first vector sorts after the second or equals it';
-
-CREATE FUNCTION vector_gt(vector, vector) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_gt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_gt(vector, vector) IS 'whether the first vector sorts after the second';
-
-CREATE FUNCTION vector_cmp(vector, vector) RETURNS integer
-    AS 'MODULE_PATHNAME', 'pgwarp_vector_cmp' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_cmp(vector, vector) IS
-    'compares two vectors, element by element: -1, 0 or 1';
-
-CREATE OPERATOR < (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_lt,
-    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel
-);
-COMMENT ON OPERATOR < (vector, vector) IS 'sorts before';
-
-CREATE OPERATOR <= (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_le,
-    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel
-);
-COMMENT ON OPERATOR <= (vector, vector) IS 'sorts before or equals';
-
-CREATE OPERATOR = (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_eq,
-    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel
-);
-COMMENT ON OPERATOR = (vector, vector) IS 'equals';
-
-CREATE OPERATOR <> (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_ne,
-    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel
-);
-COMMENT ON OPERATOR <> (vector, vector) IS 'differs from';
-
-CREATE OPERATOR >= (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_ge,
-    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel
-);
-COMMENT ON OPERATOR >= (vector, vector) IS 'sorts after or equals';
-
-CREATE OPERATOR > (
-    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_gt,
-    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel
-);
-COMMENT ON OPERATOR > (vector, vector) IS 'sorts after';
-
-CREATE OPERATOR CLASS vector_ops
-    DEFAULT FOR TYPE vector USING btree AS
-    OPERATOR 1 <,
-    OPERATOR 2 <=,
-    OPERATOR 3 =,
-    OPERATOR 4 >=,
-    OPERATOR 5 >,
-    FUNCTION 1 vector_cmp(vector, vector);
-COMMENT ON OPERATOR CLASS vector_ops USING btree IS 'order of vectors, element by element';
-COMMENT ON OPERATOR FAMILY vector_ops USING btree IS 'order of vectors, element by element';
-
--- halfvec: as vector, with elements of half the size
-
-CREATE TYPE halfvec;
-
-CREATE FUNCTION halfvec_in(cstring, oid, integer) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_in(cstring, oid, integer) IS
-    'reads a halfvec from its text';
-
-CREATE FUNCTION halfvec_out(halfvec) RETURNS cstring
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_out' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_out(halfvec) IS
-    'writes a halfvec as text';
-
-CREATE FUNCTION halfvec_typmod_in(cstring[]) RETURNS integer
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_typmod_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_typmod_in(cstring[]) IS
-    'reads the number of dimensions in halfvec(n)';
-
-CREATE FUNCTION halfvec_recv(internal, oid, integer) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_recv' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_recv(internal, oid, integer) IS
-    'reads a halfvec from its binary form';
-
-CREATE FUNCTION halfvec_send(halfvec) RETURNS bytea
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_send(halfvec) IS
-    'writes a halfvec in its binary form';
-
-CREATE TYPE halfvec (
-    INPUT = halfvec_in,
-    OUTPUT = halfvec_out,
-    TYPMOD_IN = halfvec_typmod_in,
-    RECEIVE = halfvec_recv,
-    SEND = halfvec_send,
-    STORAGE = external
-);
 COMMENT ON TYPE halfvec IS 'vector of halves, 16-bit floating-point numbers, 1 to 16000 dimensions';
 
--- Distances
-
-CREATE FUNCTION l2_distance(halfvec, halfvec) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_l2_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION l2_distance(halfvec, halfvec) IS
-    'L2 distance';
-
-CREATE FUNCTION halfvec_l2_squared_distance(halfvec, halfvec) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_l2_squared_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_l2_squared_distance(halfvec, halfvec) IS
-    'square of the L2 distance';
-
-CREATE FUNCTION inner_product(halfvec, halfvec) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_inner_product' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION inner_product(halfvec, halfvec) IS
-    'inner product';
-
-CREATE FUNCTION halfvec_negative_inner_product(halfvec, halfvec) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_negative_inner_product' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_negative_inner_product(halfvec, halfvec) IS
-    'inner product, negated so that nearer is less';
-
-CREATE FUNCTION cosine_distance(halfvec, halfvec) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_cosine_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION cosine_distance(halfvec, halfvec) IS
-    'cosine distance: 1 - cosine similarity';
-
-CREATE FUNCTION halfvec_spherical_distance(halfvec, halfvec) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_spherical_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_spherical_distance(halfvec, halfvec) IS
-    'angle between two vectors of unit length, divided by pi';
-
-CREATE FUNCTION l1_distance(halfvec, halfvec) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_l1_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION l1_distance(halfvec, halfvec) IS
-    'L1 distance: sum of the absolute differences';
-
-CREATE OPERATOR <-> (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = l2_distance, COMMUTATOR = <->
-);
-COMMENT ON OPERATOR <-> (halfvec, halfvec) IS 'L2 distance';
-
-CREATE OPERATOR <#> (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_negative_inner_product,
-    COMMUTATOR = <#>
-);
-COMMENT ON OPERATOR <#> (halfvec, halfvec) IS 'inner product, negated so that nearer is less';
-
-CREATE OPERATOR <=> (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = cosine_distance, COMMUTATOR = <=>
-);
-COMMENT ON OPERATOR <=> (halfvec, halfvec) IS 'cosine distance';
-
-CREATE OPERATOR <+> (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = l1_distance, COMMUTATOR = <+>
-);
-COMMENT ON OPERATOR <+> (halfvec, halfvec) IS 'L1 distance';
-
--- Functions of one halfvec
-
-CREATE FUNCTION vector_dims(halfvec) RETURNS integer
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_dims' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_dims(halfvec) IS
-    'number of dimensions of a halfvec';
-
-CREATE FUNCTION l2_norm(halfvec) RETURNS float8
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_l2_norm' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION l2_norm(halfvec) IS
-    'L2 norm (length) of a halfvec';
-
-CREATE FUNCTION l2_normalize(halfvec) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_l2_normalize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION l2_normalize(halfvec) IS
-    'halfvec of the same direction with L2 norm 1; the zero vector stays zero';
-
-CREATE FUNCTION subvector(halfvec, integer, integer) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_subvector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION subvector(halfvec, integer, integer) IS
-    'elements of a halfvec from a position on, counted from 1: halfvec, start, count';
-
-CREATE FUNCTION binary_quantize(halfvec) RETURNS bit
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_binary_quantize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION binary_quantize(halfvec) IS
-    'a bit for each element: 1 where the element is positive';
-
--- Arithmetic, element by element
-
-CREATE FUNCTION halfvec_add(halfvec, halfvec) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_add' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_add(halfvec, halfvec) IS
-    'adds two vectors, element by element';
-
-CREATE FUNCTION halfvec_sub(halfvec, halfvec) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_sub' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_sub(halfvec, halfvec) IS
-    'subtracts the second vector from the first, element by element';
-
-CREATE FUNCTION halfvec_mul(halfvec, halfvec) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_mul' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_mul(halfvec, halfvec) IS
-    'multiplies two vectors, element by element';
-
-CREATE FUNCTION halfvec_concat(halfvec, halfvec) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_concat' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_concat(halfvec, halfvec) IS
-    'appends the second vector to the first';
-
-CREATE OPERATOR + (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_add, COMMUTATOR = +
-);
-COMMENT ON OPERATOR + (halfvec, halfvec) IS 'adds two vectors, element by element';
-
-CREATE OPERATOR - (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_sub
-);
-COMMENT ON OPERATOR - (halfvec, halfvec) IS 'subtracts the second vector from the first, element by element';
-
-CREATE OPERATOR * (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_mul, COMMUTATOR = *
-);
-COMMENT ON OPERATOR * (halfvec, halfvec) IS 'multiplies two vectors, element by element';
-
-CREATE OPERATOR || (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_concat
-);
-COMMENT ON OPERATOR || (halfvec, halfvec) IS 'appends the second vector to the first';
-
 -- Casts
-
-CREATE FUNCTION halfvec(halfvec, integer, boolean) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec(halfvec, integer, boolean) IS
-    'casts halfvec to halfvec(n): an error where the dimensions differ';
 
 CREATE FUNCTION halfvec_to_vector(halfvec, integer, boolean) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_halfvec_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_to_vector(halfvec, integer, boolean) IS
-    'casts halfvec to vector';
+COMMENT ON FUNCTION halfvec_to_vector(halfvec, integer, boolean) IS 'casts halfvec to vector';
 
 CREATE FUNCTION vector_to_halfvec(vector, integer, boolean) RETURNS halfvec
     AS 'MODULE_PATHNAME', 'pgwarp_vector_to_halfvec' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION vector_to_halfvec(vector, integer, boolean) IS
-    'casts vector to halfvec';
+COMMENT ON FUNCTION vector_to_halfvec(vector, integer, boolean) IS 'casts vector to halfvec';
 
-CREATE FUNCTION array_to_halfvec(integer[], integer, boolean) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_array_to_halfvec' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION array_to_halfvec(integer[], integer, boolean) IS
-    'casts integer[] to halfvec';
-
-CREATE FUNCTION array_to_halfvec(real[], integer, boolean) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_array_to_halfvec' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION array_to_halfvec(real[], integer, boolean) IS
-    'casts real[] to halfvec';
-
-CREATE FUNCTION array_to_halfvec(double precision[], integer, boolean) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_array_to_halfvec' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION array_to_halfvec(double precision[], integer, boolean) IS
-    'casts double precision[] to halfvec';
-
-CREATE FUNCTION array_to_halfvec(numeric[], integer, boolean) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_array_to_halfvec' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION array_to_halfvec(numeric[], integer, boolean) IS
-    'casts numeric[] to halfvec';
-
-CREATE FUNCTION halfvec_to_float4(halfvec, integer, boolean) RETURNS real[]
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_to_float4' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_to_float4(halfvec, integer, boolean) IS
-    'casts halfvec to real[]';
-
-CREATE CAST (halfvec AS halfvec)
-    WITH FUNCTION halfvec(halfvec, integer, boolean) AS IMPLICIT;
-COMMENT ON CAST (halfvec AS halfvec) IS 'to halfvec(n): an error where the dimensions differ';
-
-CREATE CAST (halfvec AS vector)
-    WITH FUNCTION halfvec_to_vector(halfvec, integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (halfvec AS vector) IS 'the same elements as float4';
-
-CREATE CAST (vector AS halfvec)
-    WITH FUNCTION vector_to_halfvec(vector, integer, boolean) AS IMPLICIT;
-COMMENT ON CAST (vector AS halfvec) IS 'rounded to halves';
-
-CREATE CAST (halfvec AS real[])
-    WITH FUNCTION halfvec_to_float4(halfvec, integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (halfvec AS real[]) IS 'elements of a halfvec as an array';
-
-CREATE CAST (integer[] AS halfvec)
-    WITH FUNCTION array_to_halfvec(integer[], integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (integer[] AS halfvec) IS 'array to halfvec, rounded to halves';
-
-CREATE CAST (real[] AS halfvec)
-    WITH FUNCTION array_to_halfvec(real[], integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (real[] AS halfvec) IS 'array to halfvec, rounded to halves';
-
-CREATE CAST (double precision[] AS halfvec)
-    WITH FUNCTION array_to_halfvec(double precision[], integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (double precision[] AS halfvec) IS 'array to halfvec, rounded to halves';
-
-CREATE CAST (numeric[] AS halfvec)
-    WITH FUNCTION array_to_halfvec(numeric[], integer, boolean) AS ASSIGNMENT;
-COMMENT ON CAST (numeric[] AS halfvec) IS 'array to halfvec, rounded to halves';
-
--- Aggregates
-
-CREATE FUNCTION halfvec_accum(double precision[], halfvec) RETURNS double precision[]
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_accum' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_accum(double precision[], halfvec) IS
-    'transition function of avg(halfvec): counts and adds a halfvec';
-
-CREATE FUNCTION halfvec_combine(double precision[], double precision[]) RETURNS double precision[]
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_combine' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_combine(double precision[], double precision[]) IS
-    'combine function of avg(halfvec): adds two partial sums';
-
-CREATE FUNCTION halfvec_avg(double precision[]) RETURNS halfvec
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_avg' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_avg(double precision[]) IS
-    'final function of avg(halfvec): divides the sum by the count';
-
-CREATE AGGREGATE avg(halfvec) (
-    SFUNC = halfvec_accum,
-    STYPE = double precision[],
-    FINALFUNC = halfvec_avg,
-    COMBINEFUNC = halfvec_combine,
-    INITCOND = '{0}',
-    PARALLEL = SAFE
-);
-COMMENT ON AGGREGATE avg(halfvec) IS 'mean of the vectors, element by element';
-
-CREATE AGGREGATE sum(halfvec) (
-    SFUNC = halfvec_add,
-    STYPE = halfvec,
-    COMBINEFUNC = halfvec_add,
-    PARALLEL = SAFE
-);
-COMMENT ON AGGREGATE sum(halfvec) IS 'sum of the vectors, element by element';
-
--- Order, for btree indexes, ORDER BY and DISTINCT
-
-CREATE FUNCTION halfvec_lt(halfvec, halfvec) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_lt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_lt(halfvec, halfvec) IS
-    'whether the first vector sorts before the second';
-
-CREATE FUNCTION halfvec_le(halfvec, halfvec) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_le' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_le(halfvec, halfvec) IS
-    'whether the first vector sorts before the second or equals it';
-
-CREATE FUNCTION halfvec_eq(halfvec, halfvec) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_eq' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_eq(halfvec, halfvec) IS
-    'whether two vectors are equal';
-
-CREATE FUNCTION halfvec_ne(halfvec, halfvec) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_ne' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_ne(halfvec, halfvec) IS
-    'whether two vectors differ';
-
-CREATE FUNCTION halfvec_ge(halfvec, halfvec) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_ge' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_ge(halfvec, halfvec) IS
-    'whether the first vector sorts after the second or equals it';
-
-CREATE FUNCTION halfvec_gt(halfvec, halfvec) RETURNS boolean
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_gt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_gt(halfvec, halfvec) IS
-    'whether the first vector sorts after the second';
-
-CREATE FUNCTION halfvec_cmp(halfvec, halfvec) RETURNS integer
-    AS 'MODULE_PATHNAME', 'pgwarp_halfvec_cmp' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION halfvec_cmp(halfvec, halfvec) IS
-    'compares two vectors, element by element: -1, 0 or 1';
-
-CREATE OPERATOR < (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_lt,
-    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel
-);
-COMMENT ON OPERATOR < (halfvec, halfvec) IS 'sorts before';
-
-CREATE OPERATOR <= (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_le,
-    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel
-);
-COMMENT ON OPERATOR <= (halfvec, halfvec) IS 'sorts before or equals';
-
-CREATE OPERATOR = (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_eq,
-    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel
-);
-COMMENT ON OPERATOR = (halfvec, halfvec) IS 'equals';
-
-CREATE OPERATOR <> (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_ne,
-    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel
-);
-COMMENT ON OPERATOR <> (halfvec, halfvec) IS 'differs from';
-
-CREATE OPERATOR >= (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_ge,
-    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel
-);
-COMMENT ON OPERATOR >= (halfvec, halfvec) IS 'sorts after or equals';
-
-CREATE OPERATOR > (
-    LEFTARG = halfvec, RIGHTARG = halfvec, FUNCTION = halfvec_gt,
-    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel
-);
-COMMENT ON OPERATOR > (halfvec, halfvec) IS 'sorts after';
-
-CREATE OPERATOR CLASS halfvec_ops
-    DEFAULT FOR TYPE halfvec USING btree AS
-    OPERATOR 1 <,
-    OPERATOR 2 <=,
-    OPERATOR 3 =,
-    OPERATOR 4 >=,
-    OPERATOR 5 >,
-    FUNCTION 1 halfvec_cmp(halfvec, halfvec);
-COMMENT ON OPERATOR CLASS halfvec_ops USING btree IS 'order of vectors, element by element';
-COMMENT ON OPERATOR FAMILY halfvec_ops USING btree IS 'order of vectors, element by element';
+FOR made IN SELECT * FROM (VALUES
+    ('vector', 'vector', 'vector', 'IMPLICIT', 'to vector(n): an error where the dimensions differ'),
+    ('vector', 'halfvec', 'vector_to_halfvec', 'IMPLICIT', 'rounded to halves'),
+    ('vector', 'real[]', 'vector_to_float4', 'IMPLICIT', 'elements of a vector as an array'),
+    ('integer[]', 'vector', 'array_to_vector', 'ASSIGNMENT', 'array to vector'),
+    ('real[]', 'vector', 'array_to_vector', 'ASSIGNMENT', 'array to vector'),
+    ('double precision[]', 'vector', 'array_to_vector', 'ASSIGNMENT', 'array to vector, rounded to float4'),
+    ('numeric[]', 'vector', 'array_to_vector', 'ASSIGNMENT', 'array to vector, rounded to float4'),
+    ('halfvec', 'halfvec', 'halfvec', 'IMPLICIT', 'to halfvec(n): an error where the dimensions differ'),
+    ('halfvec', 'vector', 'halfvec_to_vector', 'ASSIGNMENT', 'the same elements as float4'),
+    ('halfvec', 'real[]', 'halfvec_to_float4', 'ASSIGNMENT', 'elements of a halfvec as an array'),
+    ('integer[]', 'halfvec', 'array_to_halfvec', 'ASSIGNMENT', 'array to halfvec, rounded to halves'),
+    ('real[]', 'halfvec', 'array_to_halfvec', 'ASSIGNMENT', 'array to halfvec, rounded to halves'),
+    ('double precision[]', 'halfvec', 'array_to_halfvec', 'ASSIGNMENT', 'array to halfvec, rounded to halves'),
+    ('numeric[]', 'halfvec', 'array_to_halfvec', 'ASSIGNMENT', 'array to halfvec, rounded to halves'))
+    AS v (source, target, function, context, description)
+LOOP
+    EXECUTE pg_catalog.format('CREATE CAST (%1$s AS %2$s) WITH FUNCTION %3$s(%1$s, integer, boolean) AS %4$s;
+        COMMENT ON CAST (%1$s AS %2$s) IS %5$L', made.source, made.target, made.function, made.context, made.description);
+END LOOP;
 
 END
 $own_types$;

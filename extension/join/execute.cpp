@@ -7,7 +7,7 @@
 // if it asks for exactly that vector.
 //
 // The rows of a search are visible to the query's snapshot, as those of the scan are, and are valid
-// for the whole query by the rule for batches (README.md, "Batches").
+// for the whole query by the rule for batches (README.md, "Freshness").
 //
 // Where the planner has found that it pays, all rows of the child, or as many as memory holds, are
 // read first, and a device compares them with the whole table. Its distances are rounded, so it

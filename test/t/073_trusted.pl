@@ -22,7 +22,8 @@ sub as_tenant
 # one of these as a superuser makes the tenant one.
 my @bait = (
 	'format(text, name)', 'format(text, text)', 'format(text, text, text)', 'format(text, name, name)',
-	'format(text, text, text, text)', 'format(text, text, text, text, name, text, text)', 'format(text, name, text)',
+	'format(text, text, text, text)', 'format(text, text, text, text, text)', 'format(text, text, text, text, text, text)',
+	'format(text, text, text, text, name, text, text)', 'format(text, name, text)',
 	'format(text, text, text, text[])', 'format(text, bigint, text, text, text)', 'format(text, VARIADIC text[])',
 	'string_agg(text)', 'unnest(text)', 'current_schema(int DEFAULT 1)', 'coalesce(name)', 'pg_relation_filenode(oid)',
 	'pg_relation_filenode(regclass)', 'hashtext(varchar)', 'text(name)');
