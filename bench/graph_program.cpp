@@ -4,10 +4,11 @@
 //     build/kernels/bench/pgwarp_graph_bench --data fashion-mnist --k 10 --threads 2 exact descent
 //
 // Tasks: exact, descent, merge (of two halves that are built first), append (of the last --added
-// rows). An option applies to the tasks after it. --merge-samples and --merge-trees apply to the
-// merge, not to its halves. Recall is measured on --checked rows against exact search; a neighbor
-// as near as the k-th true one counts. Seconds are wall-clock time; those in brackets are CPU time,
-// which is steadier on a busy machine.
+// rows), pairs (within --distance, as lists have it: squared for L2). An option applies to the
+// tasks after it. --merge-samples and --merge-trees apply to the merge, not to its halves. Recall
+// is measured on --checked rows against exact search; a neighbor as near as the k-th true one
+// counts. Seconds are wall-clock time; those in brackets are CPU time, which is steadier on a busy
+// machine.
 //
 // --library build/kernels/pgwarp_cuda.so: runs on a device. (cuda_bench --only graphs needs no data
 // sets, and times each phase.)
@@ -19,6 +20,7 @@
 #include "kernels/draw_rows.h"
 #include "kernels/executor.h"
 #include "kernels/knn_graph.h"
+#include "kernels/similar_pairs.h"
 
 #include <dlfcn.h>
 
@@ -47,6 +49,7 @@ struct Setting {
     uint32_t merge_samples = 0;
     int merge_trees = -1;
     uint64_t seed = 1;
+    float distance = 0;
 
     DescentOptions options() const {
         DescentOptions options = DescentOptions::for_neighbors(k);
@@ -128,6 +131,7 @@ class GraphBench {
         load(setting);
         const DescentOptions options = setting.options();
         const auto builder = make_builder(setting);
+        if (work == "pairs") return find_pairs(*builder, setting.distance);
         const size_t added =
             setting.added ? setting.added : (work == "merge" ? rows_.count / 2 : rows_.count / 100);
         const size_t first = rows_.count - added;
@@ -185,6 +189,42 @@ class GraphBench {
     }
 
   private:
+    void find_pairs(GraphBuilder& builder, float distance) {
+        const double begin = clock_seconds(), processor = processor_seconds();
+        const auto finder = builder.find_pairs(rows_, distance);
+        const double prepared = processor_seconds() - processor;
+        const size_t count = rows_.count, side = finder->best_side();
+        std::vector<RowPair> found;
+        size_t total = 0, halved = 0;
+        std::vector<PairRectangle> left;
+        for (size_t a = 0; a < count; a += side)
+            for (size_t b = a; b < count; b += side)
+                left.push_back({{a, std::min(count, a + side)}, {b, std::min(count, b + side)}});
+        while (!left.empty()) {
+            const PairRectangle next = left.back();
+            left.pop_back();
+            if (finder->find(next, size_t{1} << 22, &found)) {
+                total += found.size();
+                continue;
+            }
+            ++halved;
+            const size_t a = (next.a.begin + next.a.end) / 2, b = (next.b.begin + next.b.end) / 2;
+            left.push_back({{next.a.begin, a}, {next.b.begin, b}});
+            left.push_back({{a, next.a.end}, {b, next.b.end}});
+            left.push_back({{next.a.begin, a}, {b, next.b.end}});
+            if (!next.is_square()) left.push_back({{a, next.a.end}, {next.b.begin, b}});
+        }
+        const double seconds = clock_seconds() - begin, spent = processor_seconds() - processor;
+        const double compared = 0.5 * static_cast<double>(count) * static_cast<double>(count);
+        std::printf(
+            "pairs    %8.3f s (%.3f s, %.3f of them before the first)  within %g: %zu  "
+            "%.1f M pairs, %.3f ns each (CPU), %.1f Gflop/s of whole rows (CPU)  "
+            "%zu rectangles cut\n",
+            seconds, spent, prepared, static_cast<double>(distance), total, compared * 1e-6,
+            1e9 * spent / compared, 2e-9 * compared * rows_.dims / spent, halved);
+        std::fflush(stdout);
+    }
+
     std::unique_ptr<GraphBuilder> make_builder(const Setting& setting) {
         if (setting.library.empty()) return make_cpu_graph_builder(setting.threads, {});
         if (!device_) {
@@ -296,6 +336,8 @@ int main(int count, char** arguments) {
             setting.merge_samples = number();
         else if (word == "--merge-trees")
             setting.merge_trees = static_cast<int>(number());
+        else if (word == "--distance")
+            setting.distance = std::stof(value);
         else if (word == "--seed")
             setting.seed = number();
         else

@@ -30,6 +30,7 @@ class ForwardingGraphBuilder : public GraphBuilder {
                         Edge* lists) override;
     DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                          Edge* lists) override;
+    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) override;
 
   protected:
     // The caller's lists, (count)(degree): those of all rows, or of a part.

@@ -51,6 +51,8 @@ class GraphBuilderGroup final : public GraphBuilder {
                         Edge* lists) override;
     DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                          Edge* lists) override;
+    // On one of the devices.
+    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) override;
 
   private:
     friend class GraphTasks;

@@ -80,6 +80,8 @@ struct RowSpan {
     size_t size() const { return end - begin; }
 };
 
+class PairFinder;
+
 class GraphBuilder {
   public:
     virtual ~GraphBuilder() = default;
@@ -122,6 +124,11 @@ class GraphBuilder {
     // distances of the others are new, and their lists hold no_row or neighbors known already.
     virtual DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                                  Edge* lists) = 0;
+
+    // A finder of all pairs whose distance, as a list stores it, is at most `bound`
+    // (similar_pairs.h). It takes as many bytes as the rows, at most. The rows outlive it, and so
+    // does the builder.
+    virtual std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) = 0;
 
     GraphProgress progress;  // may be empty
 };

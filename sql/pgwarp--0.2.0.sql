@@ -635,10 +635,12 @@ CREATE FUNCTION knn_join(
     k int,
     probes int DEFAULT NULL,
     condition text DEFAULT NULL,
-    on_equal text[] DEFAULT NULL)
+    on_equal text[] DEFAULT NULL,
+    max_distance double precision DEFAULT NULL)
     RETURNS TABLE (query_key bigint, rank int, key bigint, distance float4)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
-COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int, text, text[]) IS
+COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int, text, text[],
+                             double precision) IS
     'the k rows nearest to each row of another table, by an ivfpq index';
 CREATE FUNCTION knn_join_text(
     query_table regclass,
@@ -649,10 +651,12 @@ CREATE FUNCTION knn_join_text(
     k int,
     probes int DEFAULT NULL,
     condition text DEFAULT NULL,
-    on_equal text[] DEFAULT NULL)
+    on_equal text[] DEFAULT NULL,
+    max_distance double precision DEFAULT NULL)
     RETURNS TABLE (query_key text, rank int, key text, distance float4)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
-COMMENT ON FUNCTION knn_join_text(regclass, name, name, regclass, name, int, int, text, text[]) IS
+COMMENT ON FUNCTION knn_join_text(regclass, name, name, regclass, name, int, int, text, text[],
+                                  double precision) IS
     'knn_join for keys of type uuid, text or integer, which it returns as text';
 
 CREATE FUNCTION pgwarp_checked_condition("table" regclass, condition text) RETURNS text
@@ -926,6 +930,31 @@ CREATE FUNCTION knn_components(graph regclass)
 COMMENT ON FUNCTION knn_components(regclass) IS
     'which nodes of a graph hang together: a component is named by its smallest node';
 
+CREATE FUNCTION similar_pairs(
+    "table" regclass,
+    key name,
+    vector_column name,
+    max_distance double precision,
+    metric text DEFAULT 'l2',
+    method text DEFAULT 'exact',
+    recall double precision DEFAULT NULL)
+    RETURNS TABLE (a bigint, b bigint, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_similar_pairs' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION similar_pairs(regclass, name, name, double precision, text, text, double precision) IS
+    'all pairs of rows of a table whose distance is at most max_distance';
+
+CREATE FUNCTION duplicate_groups(
+    "table" regclass,
+    key name,
+    vector_column name,
+    max_distance double precision,
+    representative text DEFAULT 'first',
+    metric text DEFAULT 'l2')
+    RETURNS TABLE (group_number bigint, size bigint, representative_key bigint, row_key bigint, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_duplicate_groups' LANGUAGE C STABLE ROWS 100000 COST 1000000;
+COMMENT ON FUNCTION duplicate_groups(regclass, name, name, double precision, text, text) IS
+    'groups of rows that hang together by pairs whose distance is at most max_distance, and one row to stand for each';
+
 -- The same for keys of type uuid and text.
 
 CREATE FUNCTION knn_graph_text(
@@ -971,6 +1000,31 @@ CREATE FUNCTION knn_path(
     AS 'MODULE_PATHNAME', 'pgwarp_knn_path' LANGUAGE C STABLE STRICT ROWS 20 COST 100000;
 COMMENT ON FUNCTION knn_path(regclass, text, text, boolean) IS
     'the path between two nodes, given as text, of a graph whose longest edge is shortest';
+
+CREATE FUNCTION similar_pairs_text(
+    "table" regclass,
+    key name,
+    vector_column name,
+    max_distance double precision,
+    metric text DEFAULT 'l2',
+    method text DEFAULT 'exact',
+    recall double precision DEFAULT NULL)
+    RETURNS TABLE (a text, b text, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_similar_pairs' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION similar_pairs_text(regclass, name, name, double precision, text, text, double precision) IS
+    'similar_pairs for keys of type uuid, text or integer, which it returns as text';
+
+CREATE FUNCTION duplicate_groups_text(
+    "table" regclass,
+    key name,
+    vector_column name,
+    max_distance double precision,
+    representative text DEFAULT 'first',
+    metric text DEFAULT 'l2')
+    RETURNS TABLE (group_number bigint, size bigint, representative_key text, row_key text, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_duplicate_groups' LANGUAGE C STABLE ROWS 100000 COST 1000000;
+COMMENT ON FUNCTION duplicate_groups_text(regclass, name, name, double precision, text, text) IS
+    'duplicate_groups for keys of type uuid, text or integer, which it returns as text';
 
 CREATE FUNCTION knn_components_text(graph regclass)
     RETURNS TABLE (node text, component text)

@@ -33,7 +33,9 @@ bool serves(Oid number, AttrNumber column, Metric metric) {
     return fits;
 }
 
-Oid find_index(const TableColumns& columns, Metric metric) {
+}  // namespace
+
+Oid find_graph_index(const TableColumns& columns, Metric metric, const char* other_method) {
     const AttrNumber column = find_column(columns.table, columns.vector);
     Relation table = table_open(columns.table, AccessShareLock);
     Oid found = InvalidOid;
@@ -56,9 +58,11 @@ Oid find_index(const TableColumns& columns, Metric metric) {
                         get_rel_name(columns.table), columns.vector),
                  errdetail("It must be on the column itself and over all rows, of a table without "
                            "children, or of a partitioned table."),
-                 errhint("Create the index, or use method nn_descent.")));
+                 errhint("Create the index, or use method %s.", other_method)));
     return found;
 }
+
+namespace {
 
 bool is_zero(const float* vector, uint32 dims) {
     return std::all_of(vector, vector + dims, [](float value) { return value == 0; });
@@ -82,7 +86,7 @@ void put_found(const IndexGraph& graph, EdgeWriter* writer, int64 key, const Knn
 void build_graph_by_index(const IndexGraph& graph) {
     // Opened first: this checks the caller's rights.
     TableReader* reader = open_table_reader(graph.columns);
-    const Oid number = find_index(graph.columns, graph.metric);
+    const Oid number = find_graph_index(graph.columns, graph.metric, "nn_descent");
     const KnnIndex index = open_knn_index(number, graph.columns.key, graph.columns.names);
     MergedBatch* batch = open_merged_batch(index, graph.k + 1);
     const Size room = most_queries(batch);

@@ -14,6 +14,10 @@ struct IndexGraph {
     const ReturnSetInfo* result;  // of (src, rank, dst, distance)
 };
 
+// The table's index for searches by this metric; an error if it has none, whose hint names a method
+// that needs none.
+Oid find_graph_index(const TableColumns& columns, Metric metric, const char* other_method);
+
 // Reports an error if the table has no index that orders by this metric.
 void build_graph_by_index(const IndexGraph& graph);
 

@@ -1,7 +1,9 @@
 // knn_search and knn_join: the nearest rows for an array of queries, or for the rows of a table.
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "extension/index/column.h"
 #include "extension/knn/condition.h"
@@ -245,6 +247,21 @@ PGWARP_FUNCTION(pgwarp_knn_search_text) {
 
 namespace {
 
+// The largest distance that a join returns; without one, infinity.
+double limit_of_join(FunctionCallInfo fcinfo, int argument, Metric metric) {
+    if (PG_ARGISNULL(argument)) return std::numeric_limits<double>::infinity();
+    const double most = PG_GETARG_FLOAT8(argument);
+    if (!std::isfinite(most))
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("max_distance must be a finite number")));
+    if (metric != Metric::inner_product && most <= 0)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("max_distance must be greater than 0 for metric %s", sql_name(metric)),
+                 errhint("For vectors that are equal, take a small one.")));
+    return most;
+}
+
 // The queries of a join, a block at a time.
 struct JoinQueries {
     TableReader* reader;
@@ -307,7 +324,7 @@ Size next_queries(const JoinQueries& queries, const VectorType& index_type) {
 }  // namespace
 
 PGWARP_FUNCTION(pgwarp_knn_join) {
-    check_signature(fcinfo, 9, 4);
+    check_signature(fcinfo, 10, 4);
     constexpr const char* arguments[] = {"query_table", "query_key_column", "query_vector_column",
                                          "index",       "key_column",       "k"};
     for (int i = 0; i < static_cast<int>(lengthof(arguments)); ++i)
@@ -320,6 +337,7 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
     KeyNames* names = names_in_result(result, 0, MaxAllocHugeSize);
     KnnIndex index = open_knn_index(PG_GETARG_OID(3), NameStr(*PG_GETARG_NAME(4)), names);
     if (!PG_ARGISNULL(7)) set_condition(&index, text_to_cstring(PG_GETARG_TEXT_PP(7)));
+    const double most = limit_of_join(fcinfo, 9, metric_of(index.index));
     TableReader* reader = open_queries(fcinfo, &index);
 
     Search search = open_search(index, k, estimated_rows(reader));
@@ -331,6 +349,8 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
                    [&](Size query, const KnnRows& found) {
                        for (uint32 r = 0; r < found.count; ++r) {
                            const KnnRow& row = found.rows[r];
+                           // A zero vector has no cosine distance (NaN).
+                           if (std::isfinite(most) && !(row.distance <= most)) continue;
                            Datum values[] = {key_datum(names, block.keys[query]),
                                              Int32GetDatum(static_cast<int32>(r) + 1),
                                              row.key_is_null ? Datum{0} : key_datum(names, row.key),

@@ -95,7 +95,7 @@ void report_key_type(const KeyNames* names, const char* column, const char* tabl
                     format_type_be(type), names ? "a type of keys" : "an integer"),
              names ? errhint("Keys are of type uuid, text, varchar, bigint, integer or smallint.")
                    : errhint("Keys are of type bigint, integer or smallint. For uuid and text "
-                             "there are knn_join_text() and knn_graph_text().")));
+                             "there are functions whose names end in _text.")));
 }
 
 int64 key_of(KeyNames* names, Datum value, Oid base) {

@@ -3,6 +3,7 @@
 #include "kernels/cpu/graph_descent.h"
 #include "kernels/cpu/graph_exact.h"
 #include "kernels/cpu/graph_lists.h"
+#include "kernels/similar_pairs.h"
 #include "kernels/workers.h"
 
 #include <algorithm>
@@ -48,6 +49,10 @@ class CpuGraphBuilder final : public GraphBuilder {
     DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                          Edge* lists) override {
         return run(rows, options, Known::first_set, first, lists);
+    }
+
+    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) override {
+        return make_cpu_pair_finder(workers_, rows, bound);
     }
 
   private:

@@ -1,5 +1,7 @@
 #include "kernels/forwarding_graph_builder.h"
 
+#include "kernels/host/following_pair_finder.h"
+
 namespace pgwarp {
 
 ForwardingGraphBuilder::ForwardingGraphBuilder(std::unique_ptr<GraphBuilder> builder)
@@ -51,6 +53,16 @@ DescentReport ForwardingGraphBuilder::append(const GraphRows& rows, size_t first
     return run({rows, options.degree, lists}, [&](GraphBuilder& builder, Edge* edges) {
         return builder.append(rows, first, options, edges);
     });
+}
+
+std::unique_ptr<PairFinder> ForwardingGraphBuilder::find_pairs(const GraphRows& rows, float bound) {
+    return std::make_unique<FollowingPairFinder>(
+        rows, bound, [this, rows](const FollowingPairFinder::Work& work) {
+            run({rows, 0, nullptr, 0}, [&](GraphBuilder& builder, Edge*) {
+                work(builder);
+                return DescentReport();
+            });
+        });
 }
 
 }  // namespace pgwarp

@@ -1,6 +1,7 @@
 #include "kernels/graph_builder_group.h"
 
 #include "kernels/executor_group.h"
+#include "kernels/host/following_pair_finder.h"
 #include "kernels/workers.h"
 
 #include <algorithm>
@@ -233,6 +234,16 @@ DescentReport GraphBuilderGroup::append(const GraphRows& rows, size_t first,
     return state_->run_on_one(progress, [&](GraphBuilder& builder) {
         return builder.append(rows, first, options, lists);
     });
+}
+
+std::unique_ptr<PairFinder> GraphBuilderGroup::find_pairs(const GraphRows& rows, float bound) {
+    return std::make_unique<FollowingPairFinder>(
+        rows, bound, [this](const FollowingPairFinder::Work& work) {
+            state_->run_on_one(progress, [&](GraphBuilder& builder) {
+                work(builder);
+                return DescentReport();
+            });
+        });
 }
 
 void run_graph_task(GraphBuilder& builder, const GraphTask& task) {

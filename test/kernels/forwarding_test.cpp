@@ -4,6 +4,7 @@
 #include "kernels/device.h"
 #include "kernels/forwarding_executor.h"
 #include "kernels/forwarding_graph_builder.h"
+#include "kernels/similar_pairs.h"
 #include "kernels/row_pass.h"
 #include "test/kernels/graph_check.h"
 #include "test/kernels/seed.h"
@@ -168,6 +169,14 @@ TEST(ForwardingGraphBuilder, GivesWhatTheWrappedOneGives) {
     same();
     EXPECT_EQ(forwarding.runs, 7);
     EXPECT_EQ(forwarding.edges, found.size());
+    std::vector<RowPair> pairs, same_pairs;
+    const PairRectangle all{{0, 500}, {0, 500}};
+    EXPECT_TRUE(forwarding.find_pairs(made.rows, 20.0f)->find(all, 1000000, &pairs));
+    EXPECT_TRUE(cpu->find_pairs(made.rows, 20.0f)->find(all, 1000000, &same_pairs));
+    EXPECT_GT(pairs.size(), 0u);
+    ASSERT_EQ(pairs.size(), same_pairs.size());
+    for (size_t i = 0; i < pairs.size(); ++i) EXPECT_EQ(pairs[i].second, same_pairs[i].second);
+    EXPECT_EQ(forwarding.runs, 9);
     EXPECT_STREQ(forwarding.name(), cpu->name());
     EXPECT_EQ(forwarding.default_options(7).degree, cpu->default_options(7).degree);
     EXPECT_EQ(forwarding.most_rows(10, options), cpu->most_rows(10, options));

@@ -3,6 +3,7 @@
 #include "kernels/cuda/graph/descent.h"
 #include "kernels/cuda/graph/exact.h"
 #include "kernels/cuda/graph/filter.h"
+#include "kernels/cuda/graph/pairs.h"
 #include "kernels/cuda/graph/proposals.h"
 #include "kernels/cuda/base/stream.h"
 #include "kernels/device.h"
@@ -62,6 +63,9 @@ class CudaGraphBuilder final : public GraphBuilder {
         if (are_few(rows.count - first, rows.count))
             return compare_added(rows, first, options.degree, lists);
         return descend(rows, options, KnownPairs::first_set, first, lists);
+    }
+    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) override {
+        return make_pair_finder(context_, blas_, uploader_, stream_, rows, bound);
     }
 
   private:

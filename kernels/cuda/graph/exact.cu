@@ -329,6 +329,14 @@ void search_by_tiles(const Context& context, const Blas& blas, cudaStream_t stre
 
 }  // namespace
 
+void plain_values(const GraphView& view, const RowRange& a, const RowRange& b, float* values,
+                  size_t stride, cudaStream_t stream) {
+    launch_plain(view.metric,
+                 {view.row(a.begin), a.size(), view.row(b.begin), b.size(), view.dims, view.stride,
+                  values, stride},
+                 stream);
+}
+
 void finish_candidates(const CandidateLists& c, cudaStream_t stream) {
     const uint32_t keys = c.candidates + (c.merge ? c.degree : 0);
     for (const Instance& instance : instances) {

@@ -57,4 +57,9 @@ struct CandidateLists {
 };
 void finish_candidates(const CandidateLists& candidates, cudaStream_t stream);
 
+// The distances of rows `a` from rows `b`, without products: (a)(stride). Those of cosine are of
+// squared L2.
+void plain_values(const GraphView& view, const RowRange& a, const RowRange& b, float* values,
+                  size_t stride, cudaStream_t stream);
+
 }  // namespace pgwarp::gpu
