@@ -45,8 +45,8 @@ struct Communities {
     double quality;  // modularity as usual, between -1 and 1; cpm as a share of all weight
 };
 
-// Replaces the graph's distances by weights. They must not be negative, except for uniform weights.
-Communities find_communities(Workers& workers, NeighborGraph& graph,
+// Distances must not be negative, except for uniform weights.
+Communities find_communities(Workers& workers, const NeighborGraph& graph,
                              const CommunityOptions& options, const Interrupts& interrupts);
 
 // Bytes beside the graph.

@@ -46,19 +46,26 @@ float gaussian_weight(double distance, double scale_a, double scale_b) {
     return static_cast<float>(std::exp(-distance * distance / (scale_a * scale_b)));
 }
 
-void weigh_links(Workers& workers, EdgeWeights weights, NeighborGraph& graph) {
-    if (weights == EdgeWeights::given) return;
+// The graph with weights in place of distances.
+CommunityGraph weighted_graph(Workers& workers, const NeighborGraph& graph,
+                              const CommunityOptions& options) {
+    CommunityGraph first = {graph.begins, graph.links, std::vector<double>(graph.vertices(), 1)};
     const std::vector<float> scale =
-        weights == EdgeWeights::gaussian ? scales(workers, graph) : std::vector<float>();
-    for_pieces(workers, graph.vertices(), vertices_in_piece, [&](size_t begin, size_t end, int) {
-        for (size_t v = begin; v < end; ++v)
-            for (uint64_t i = graph.begins[v]; i < graph.begins[v + 1]; ++i) {
-                NeighborLink& link = graph.links[i];
-                link.distance = weights == EdgeWeights::uniform
-                                    ? 1
-                                    : gaussian_weight(link.distance, scale[v], scale[link.to]);
+        options.weights == EdgeWeights::gaussian ? scales(workers, graph) : std::vector<float>();
+    for_pieces(workers, first.nodes(), vertices_in_piece, [&](size_t begin, size_t end, int) {
+        for (size_t v = begin; v < end; ++v) {
+            double sum = 0;
+            for (uint64_t l = first.begins[v]; l < first.begins[v + 1]; ++l) {
+                NeighborLink& link = first.links[l];
+                if (options.weights == EdgeWeights::uniform) link.distance = 1;
+                if (options.weights == EdgeWeights::gaussian)
+                    link.distance = gaussian_weight(link.distance, scale[v], scale[link.to]);
+                sum += link.distance;
             }
+            if (options.quality == CommunityQuality::modularity) first.sizes[v] = sum;
+        }
     });
+    return first;
 }
 
 // --- levels
@@ -151,20 +158,6 @@ class Leiden {
     std::vector<uint32_t> community_;  // (vertices)
 };
 
-CommunityGraph first_graph(Workers& workers, NeighborGraph& graph, CommunityQuality quality) {
-    CommunityGraph first = {graph.begins, std::move(graph.links),
-                            std::vector<double>(graph.vertices(), 1)};
-    if (quality == CommunityQuality::cpm) return first;
-    for_pieces(workers, first.nodes(), vertices_in_piece, [&](size_t begin, size_t end, int) {
-        for (size_t v = begin; v < end; ++v) {
-            first.sizes[v] = 0;
-            for (uint64_t l = first.begins[v]; l < first.begins[v + 1]; ++l)
-                first.sizes[v] += first.links[l].distance;
-        }
-    });
-    return first;
-}
-
 // Renumbers communities: the largest first. `of` has them in the order of their smallest vertices.
 uint32_t number_by_size(std::vector<uint32_t>& of) {
     const uint32_t count = of.empty() ? 0 : 1 + *std::max_element(of.begin(), of.end());
@@ -180,12 +173,11 @@ uint32_t number_by_size(std::vector<uint32_t>& of) {
 
 }  // namespace
 
-Communities find_communities(Workers& workers, NeighborGraph& graph,
+Communities find_communities(Workers& workers, const NeighborGraph& graph,
                              const CommunityOptions& options, const Interrupts& interrupts) {
     // What counts as better, as a share of all weight.
     constexpr double least_progress = 1e-9;
-    weigh_links(workers, options.weights, graph);
-    Leiden leiden(workers, first_graph(workers, graph, options.quality), options, interrupts);
+    Leiden leiden(workers, weighted_graph(workers, graph, options), options, interrupts);
     double quality = leiden.quality();
     for (uint32_t i = 0; options.iterations == 0 || i < options.iterations; ++i) {
         leiden.iterate();
@@ -198,10 +190,10 @@ Communities find_communities(Workers& workers, NeighborGraph& graph,
 }
 
 size_t communities_memory(size_t vertices, size_t edges) {
-    // The next graph, in pieces and whole, has at most as many links; of a vertex there are sizes,
-    // communities, totals, proposals and parts.
-    constexpr size_t vertex_bytes = 160;
-    return edges * 4 * sizeof(NeighborLink) + vertices * vertex_bytes;
+    // The weighted graph; the next one, in pieces and whole, has at most as many links. Of a vertex
+    // there are sizes, communities, totals, proposals and parts.
+    constexpr size_t vertex_bytes = 176;
+    return edges * 6 * sizeof(NeighborLink) + vertices * vertex_bytes;
 }
 
 }  // namespace pgwarp
