@@ -87,7 +87,10 @@ class Moving {
                            for (size_t i = begin + from; i < begin + to; ++i) use(i, thread);
                        });
         };
-        each([&](size_t i, int thread) { propose(i, sums_[static_cast<size_t>(thread)]); });
+        each([&](size_t i, int thread) {
+            prefetch(i);
+            propose(i, sums_[static_cast<size_t>(thread)]);
+        });
         each([&](size_t i, int) {
             if (proposals_[i].wanted) proposals_[i].is_first = is_first_of_neighbors(i);
         });
@@ -106,6 +109,25 @@ class Moving {
     // total.
     double value(double weight, double size, double total) const {
         return weight - objective_.expected * size * total;
+    }
+
+    // Nodes of a batch lie anywhere in memory: what the next ones need is fetched in two steps,
+    // first their edges, then the communities these lead to.
+    void prefetch(size_t i) const {
+        constexpr size_t edges_ahead = 12, communities_ahead = 6, most_edges = 64;
+        if (i + edges_ahead < order_.size()) {
+            const uint64_t begin = graph_.begins[order_[i + edges_ahead]];
+            const uint64_t end = graph_.begins[order_[i + edges_ahead] + 1];
+            constexpr uint64_t links_in_line = 64 / sizeof(NeighborLink);
+            for (uint64_t l = begin; l < std::min(end, begin + most_edges); l += links_in_line)
+                __builtin_prefetch(&graph_.links[l]);
+        }
+        if (i + communities_ahead < order_.size()) {
+            const uint64_t begin = graph_.begins[order_[i + communities_ahead]];
+            const uint64_t end = graph_.begins[order_[i + communities_ahead] + 1];
+            for (uint64_t l = begin; l < std::min(end, begin + most_edges); ++l)
+                __builtin_prefetch(&community_[graph_.links[l].to]);
+        }
     }
 
     void propose(size_t i, WeightSums& sum) {

@@ -116,8 +116,34 @@ class KeyNumbers {
 };
 
 // Counts and places of the links of each vertex are shared by threads.
-uint64_t add_one(uint64_t& counter) {
-    return std::atomic_ref(counter).fetch_add(1, std::memory_order_relaxed);
+uint64_t add_to(uint64_t& counter, uint64_t count) {
+    return std::atomic_ref(counter).fetch_add(count, std::memory_order_relaxed);
+}
+
+// Edges of a piece, with vertex numbers. What an edge touches lies anywhere in memory, and an
+// atomic operation waits for it: so some edges are looked up first, and prefetched for those that
+// follow.
+struct SomeEdges {
+    static constexpr size_t room = 128;
+    size_t first;
+    size_t count;
+    uint32_t a[room];
+    uint32_t b[room];
+};
+
+// Calls use(some) for all edges of a piece.
+template <typename Use>
+void each_some(const KeyedEdges& edges, const KeyNumbers& numbers, size_t begin, size_t end,
+               const Use& use) {
+    SomeEdges some;
+    for (some.first = begin; some.first < end; some.first += some.count) {
+        some.count = std::min(SomeEdges::room, end - some.first);
+        for (size_t i = 0; i < some.count; ++i) {
+            some.a[i] = numbers(edges.src[some.first + i]);
+            some.b[i] = numbers(edges.dst[some.first + i]);
+        }
+        use(some);
+    }
 }
 
 uint32_t count_lists(Workers& workers, const KeyedEdges& edges, const KeyNumbers& numbers,
@@ -126,14 +152,17 @@ uint32_t count_lists(Workers& workers, const KeyedEdges& edges, const KeyNumbers
     std::vector<uint64_t> lists(vertices);
     graph.begins.assign(vertices + 1, 0);
     for_pieces(workers, edges.count, edges_in_piece, [&](size_t begin, size_t end, int) {
-        for (size_t i = begin; i < end; ++i) {
-            const uint32_t a = numbers(edges.src[i]), b = numbers(edges.dst[i]);
-            if (a == b) continue;
-            add_one(lists[a]);
-            add_one(graph.begins[a + 1]);
-            add_one(graph.begins[b + 1]);
-        }
+        each_some(edges, numbers, begin, end, [&](const SomeEdges& some) {
+            for (size_t i = 0; i < some.count; ++i)
+                __builtin_prefetch(&graph.begins[some.b[i] + 1], 1);
+            for (size_t i = 0; i < some.count; ++i) {
+                if (some.a[i] == some.b[i]) continue;
+                add_to(lists[some.a[i]], 1);
+                add_to(graph.begins[some.b[i] + 1], 1);
+            }
+        });
     });
+    for (size_t v = 0; v < vertices; ++v) graph.begins[v + 1] += lists[v];
     std::partial_sum(graph.begins.begin(), graph.begins.end(), graph.begins.begin());
     return vertices == 0 ? 0 : static_cast<uint32_t>(*std::max_element(lists.begin(), lists.end()));
 }
@@ -143,14 +172,25 @@ void place_links(Workers& workers, const KeyedEdges& edges, const KeyNumbers& nu
     graph.links.resize(graph.begins.back());
     std::vector<uint64_t> next(graph.begins.begin(), graph.begins.end() - 1);
     for_pieces(workers, edges.count, edges_in_piece, [&](size_t begin, size_t end, int) {
-        for (size_t i = begin; i < end; ++i) {
-            const uint32_t a = numbers(edges.src[i]), b = numbers(edges.dst[i]);
-            if (a == b) continue;
-            const float given = edges.distance[i];
-            const float distance = given == given ? given : std::numeric_limits<float>::infinity();
-            graph.links[add_one(next[a])] = {b, distance};
-            graph.links[add_one(next[b])] = {a, distance};
-        }
+        uint64_t places[2 * SomeEdges::room];
+        each_some(edges, numbers, begin, end, [&](const SomeEdges& some) {
+            for (size_t i = 0; i < some.count; ++i) __builtin_prefetch(&next[some.b[i]], 1);
+            for (size_t i = 0; i < some.count; ++i) {
+                if (some.a[i] == some.b[i]) continue;
+                places[2 * i] = add_to(next[some.a[i]], 1);
+                places[2 * i + 1] = add_to(next[some.b[i]], 1);
+                __builtin_prefetch(&graph.links[places[2 * i]], 1);
+                __builtin_prefetch(&graph.links[places[2 * i + 1]], 1);
+            }
+            for (size_t i = 0; i < some.count; ++i) {
+                if (some.a[i] == some.b[i]) continue;
+                const float given = edges.distance[some.first + i];
+                const float distance =
+                    given == given ? given : std::numeric_limits<float>::infinity();
+                graph.links[places[2 * i]] = {some.b[i], distance};
+                graph.links[places[2 * i + 1]] = {some.a[i], distance};
+            }
+        });
     });
 }
 
