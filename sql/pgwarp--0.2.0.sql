@@ -1032,6 +1032,52 @@ CREATE FUNCTION knn_components_text(graph regclass)
 COMMENT ON FUNCTION knn_components_text(regclass) IS
     'knn_components for nodes of type uuid, text or integer, which it returns as text';
 
+-- Clusters and communities of a graph.
+
+CREATE FUNCTION graph_hdbscan(
+    graph regclass,
+    min_cluster_size int DEFAULT 5,
+    min_samples int DEFAULT NULL,
+    selection text DEFAULT 'eom')
+    RETURNS TABLE (key bigint, label int, probability real, outlier_score real)
+    AS 'MODULE_PATHNAME', 'pgwarp_graph_hdbscan' LANGUAGE C STABLE ROWS 100000 COST 100000;
+COMMENT ON FUNCTION graph_hdbscan(regclass, int, int, text) IS
+    'clusters by density over a graph (HDBSCAN): label -1 is noise';
+
+CREATE FUNCTION graph_communities(
+    graph regclass,
+    resolution float8 DEFAULT 1,
+    quality text DEFAULT 'modularity',
+    weights text DEFAULT 'gaussian',
+    seed int DEFAULT 0,
+    iterations int DEFAULT 2)
+    RETURNS TABLE (key bigint, community int)
+    AS 'MODULE_PATHNAME', 'pgwarp_graph_communities' LANGUAGE C STABLE ROWS 100000 COST 100000;
+COMMENT ON FUNCTION graph_communities(regclass, float8, text, text, int, int) IS
+    'communities of a graph, by the Leiden algorithm';
+
+CREATE FUNCTION graph_hdbscan_text(
+    graph regclass,
+    min_cluster_size int DEFAULT 5,
+    min_samples int DEFAULT NULL,
+    selection text DEFAULT 'eom')
+    RETURNS TABLE (key text, label int, probability real, outlier_score real)
+    AS 'MODULE_PATHNAME', 'pgwarp_graph_hdbscan' LANGUAGE C STABLE ROWS 100000 COST 100000;
+COMMENT ON FUNCTION graph_hdbscan_text(regclass, int, int, text) IS
+    'graph_hdbscan for keys of type uuid, text or integer, which it returns as text';
+
+CREATE FUNCTION graph_communities_text(
+    graph regclass,
+    resolution float8 DEFAULT 1,
+    quality text DEFAULT 'modularity',
+    weights text DEFAULT 'gaussian',
+    seed int DEFAULT 0,
+    iterations int DEFAULT 2)
+    RETURNS TABLE (key text, community int)
+    AS 'MODULE_PATHNAME', 'pgwarp_graph_communities' LANGUAGE C STABLE ROWS 100000 COST 100000;
+COMMENT ON FUNCTION graph_communities_text(regclass, float8, text, text, int, int) IS
+    'graph_communities for keys of type uuid, text or integer, which it returns as text';
+
 CREATE FUNCTION pgwarp_graph_progress(
     OUT pid int,
     OUT datid oid,
