@@ -53,12 +53,11 @@ LayoutOptions layout_options(FunctionCallInfo fcinfo) {
 }
 
 [[noreturn]] void report_too_large(Oid table, Size needed) {
-    ereport(ERROR,
-            (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-             errmsg("the layout of graph \"%s\" does not fit into maintenance_work_mem",
-                    get_rel_name(table)),
-             errdetail("It takes %zu kB.", needed / 1024),
-             errhint("Increase maintenance_work_mem.")));
+    ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                    errmsg("the layout of graph \"%s\" does not fit into maintenance_work_mem",
+                           get_rel_name(table)),
+                    errdetail("It takes %zu kB.", needed / 1024),
+                    errhint("Increase maintenance_work_mem.")));
 }
 
 Size layout_memory(Size edges, Size nodes) {
@@ -67,8 +66,7 @@ Size layout_memory(Size edges, Size nodes) {
 }
 
 TableEdges read_layout_edges(Oid table, KeyNames* names) {
-    GraphEdges edges =
-        read_graph_anywhere(table, names, graph_memory() / layout_memory(1, 0));
+    GraphEdges edges = read_graph_anywhere(table, names, graph_memory() / layout_memory(1, 0));
     if (!edges.file) return edges.edges;
     const Size count = edges.count;
     end_graph_edges(&edges);
@@ -86,8 +84,8 @@ int compare_names(const void* a, const void* b, void* names) {
 int64* order_names(TableEdges* edges, KeyNames* names) {
     Size count = 0;
     for (Size i = 0; i < edges->count; ++i)
-        count = std::max({count, static_cast<Size>(edges->src[i]) + 1,
-                          static_cast<Size>(edges->dst[i]) + 1});
+        count = std::max(
+            {count, static_cast<Size>(edges->src[i]) + 1, static_cast<Size>(edges->dst[i]) + 1});
     const auto new_numbers = [&] {
         return static_cast<int64*>(
             MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(int64)));
@@ -120,11 +118,11 @@ LayoutRun run_layout(Oid table, TableEdges* edges, const LayoutOptions& options)
     const int threads = graph_threads();
     run_graph_kernel([&] {
         run.workers->object = new Workers(threads, query_interrupts());
-        run.graph->object = new FuzzyGraph(*run.workers->object,
-                                           {reinterpret_cast<const int64_t*>(edges->src),
-                                            reinterpret_cast<const int64_t*>(edges->dst),
-                                            edges->distance, edges->count},
-                                           query_interrupts());
+        run.graph->object = new FuzzyGraph(
+            *run.workers->object,
+            {reinterpret_cast<const int64_t*>(edges->src),
+             reinterpret_cast<const int64_t*>(edges->dst), edges->distance, edges->count},
+            query_interrupts());
     });
     const Size needed = layout_memory(edges->count, run.graph->object->count());
     free_edges(edges);

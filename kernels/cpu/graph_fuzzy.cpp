@@ -117,8 +117,8 @@ void weigh_list(FuzzyLink* begin, FuzzyLink* end) {
     const double nearest = other < end ? other->weight : 0;
     const double sigma = bandwidth(begin, end, nearest);
     for (FuzzyLink* link = begin; link < end; ++link)
-        link->weight = static_cast<float>(
-            std::exp(-std::max(double{link->weight} - nearest, 0.0) / sigma));
+        link->weight =
+            static_cast<float>(std::exp(-std::max(double{link->weight} - nearest, 0.0) / sigma));
 }
 
 // The links of all nodes the other way round, sorted by node.
@@ -172,8 +172,7 @@ FuzzyGraph::FuzzyGraph(Workers& workers, const KeyedEdges& edges, const Interrup
         FuzzyLink* begin = forward.links.data() + forward.begins[node];
         FuzzyLink* end = forward.links.data() + forward.begins[node + 1];
         weigh_list(begin, end);
-        std::sort(begin, end,
-                  [](const FuzzyLink& a, const FuzzyLink& b) { return a.to < b.to; });
+        std::sort(begin, end, [](const FuzzyLink& a, const FuzzyLink& b) { return a.to < b.to; });
     });
     const LinkLists back = reversed(forward, count());
     begins_.assign(count() + 1, 0);

@@ -9,7 +9,6 @@
 #include "kernels/random.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 
@@ -22,66 +21,71 @@ constexpr int pushes = 5;           // nodes drawn for each pull
 constexpr float most_step = 4;      // of a coordinate, before the rate
 constexpr float softening = 1e-3f;  // bounds the push between nodes that almost coincide
 
-// The pulls and pushes of a step, side by side: one after the other, each would wait for the
-// position that the one before it left.
-constexpr int lanes = 8;
-constexpr int pulls = 2;  // lanes 0 and 1; then come the pushes, and what is left does nothing
-static_assert(pulls + pushes <= lanes);
-using Lanes = std::array<float, lanes>;
+// The pulls and pushes of a step, side by side in vectors of the compiler's: one after the other,
+// each would wait for the position that the one before it left.
+using Floats = float __attribute__((vector_size(16)));
+using Ints = int32_t __attribute__((vector_size(16)));
+constexpr int lanes = 4;
+constexpr int pulls = 2;  // the first two lanes; then come the pushes
+static_assert(pulls + pushes < 2 * lanes, "the last lane does nothing");
+
+inline Floats all(float value) {
+    return Floats{} + value;
+}
+inline Floats greater(Floats a, Floats b) {
+    return a > b ? a : b;
+}
+inline Floats lesser(Floats a, Floats b) {
+    return a < b ? a : b;
+}
+inline float sum(Floats values) {
+    return (values[0] + values[1]) + (values[2] + values[3]);
+}
 
 // x^exponent for x > 0, with a relative error of about 1e-3: a step of the descent needs no more.
-inline float fast_power(float x, float exponent) {
-    const auto bits = std::bit_cast<int32_t>(x);
-    const auto m = std::bit_cast<float>((bits & 0x7fffff) | 0x3f800000);
-    const float log =
-        static_cast<float>((bits >> 23) - 127) +
+inline Floats fast_power(Floats x, float exponent) {
+    const auto bits = std::bit_cast<Ints>(x);
+    const auto m = std::bit_cast<Floats>((bits & 0x7fffff) | 0x3f800000);
+    const Floats log =
+        __builtin_convertvector((bits >> 23) - 127, Floats) +
         (-2.5056147f + m * (4.0496169f + m * (-2.0994023f + m * (0.6355111f - m * 0.0800109f))));
-    float scaled = log * exponent + 127;
-    scaled = scaled > 1 ? scaled : 1;
-    scaled = scaled < 254 ? scaled : 254;
-    const auto whole = static_cast<int32_t>(scaled);
-    const float f = scaled - static_cast<float>(whole);
+    const Floats scaled = lesser(greater(log * exponent + 127, all(1)), all(254));
+    const Ints whole = __builtin_convertvector(scaled, Ints);
+    const Floats f = scaled - __builtin_convertvector(whole, Floats);
     return (0.9998967f + f * (0.6963906f + f * (0.2245163f + f * 0.0790857f))) *
-           std::bit_cast<float>(whole << 23);
+           std::bit_cast<Floats>(whole << 23);
 }
 
-inline float bounded(float step) {
-    step = step > -most_step ? step : -most_step;
-    return step < most_step ? step : most_step;
-}
-
-inline float sum(const Lanes& values) {
-    return ((values[0] + values[1]) + (values[2] + values[3])) +
-           ((values[4] + values[5]) + (values[6] + values[7]));
+inline Floats bounded(Floats step) {
+    return lesser(greater(step, all(-most_step)), all(most_step));
 }
 
 // With p = d^(2b), a pull is -2ab p / (d^2 (1 + a p)) times the difference, a push is
 // 2b / ((softening + d^2) (1 + a p)): one formula, with constants by lane.
 struct Forces {
     float a, b;
-    Lanes by_power = {}, constant = {}, soft = {};
+    Floats by_power[2], constant[2], soft[2];
 
     explicit Forces(const LayoutCurve& curve)
-        : a(static_cast<float>(curve.a)), b(static_cast<float>(curve.b)) {
-        for (int lane = 0; lane < pulls; ++lane) by_power[lane] = -2 * a * b;
-        for (int lane = pulls; lane < pulls + pushes; ++lane) {
-            constant[lane] = 2 * b;
-            soft[lane] = softening;
-        }
-    }
+        : a(static_cast<float>(curve.a)),
+          b(static_cast<float>(curve.b)),
+          by_power{{-2 * a * b, -2 * a * b, 0, 0}, {}},
+          constant{{0, 0, 2 * b, 2 * b}, {2 * b, 2 * b, 2 * b, 0}},
+          soft{{0, 0, softening, softening}, {softening, softening, softening, softening}} {}
 
-    // Moves a point by its differences from others. No difference: no move.
-    void apply(LayoutPoint& own, const Lanes& others_x, const Lanes& others_y, float rate) const {
-        Lanes steps_x, steps_y;
-        for (int lane = 0; lane < lanes; ++lane) {
-            const float x = own.x - others_x[lane], y = own.y - others_y[lane];
-            float square = x * x + y * y;
-            square = square > 1e-20f ? square : 1e-20f;
-            const float power = fast_power(square, b);
-            const float force = (by_power[lane] * power + constant[lane]) /
-                                ((soft[lane] + square) * (1 + a * power));
-            steps_x[lane] = bounded(force * x);
-            steps_y[lane] = bounded(force * y);
+    // Moves a point by its differences from eight others. No difference: no move.
+    void apply(LayoutPoint& own, const LayoutPoint (&others)[2 * lanes], float rate) const {
+        Floats steps_x = {}, steps_y = {};
+        for (int half = 0; half < 2; ++half) {
+            const LayoutPoint* o = others + half * lanes;
+            const Floats x = own.x - Floats{o[0].x, o[1].x, o[2].x, o[3].x};
+            const Floats y = own.y - Floats{o[0].y, o[1].y, o[2].y, o[3].y};
+            const Floats square = greater(x * x + y * y, all(1e-20f));
+            const Floats power = fast_power(square, b);
+            const Floats force = (by_power[half] * power + constant[half]) /
+                                 ((soft[half] + square) * (1 + a * power));
+            steps_x += bounded(force * x);
+            steps_y += bounded(force * y);
         }
         own.x += rate * sum(steps_x);
         own.y += rate * sum(steps_y);
@@ -111,19 +115,12 @@ struct Descent {
             if (is_due(link->weight)) due.push_back(from[link->to]);
         LayoutPoint own = from[node];
         Random random(Random(seed ^ (uint64_t{epoch} << 32 | node)).next());
+        const auto drawn = [&] { return from[random.below(graph.count())]; };
         for (size_t i = 0; i < due.size(); ++i) {
-            Lanes x, y;
-            const auto set = [&](int lane, const LayoutPoint& other) {
-                x[lane] = other.x;
-                y[lane] = other.y;
-            };
             // Each link pulls twice: the node at its other end has it, too, and moves both.
-            set(0, due[i]);
-            set(1, due[due.size() - 1 - i]);
-            for (int lane = pulls; lane < pulls + pushes; ++lane)
-                set(lane, from[random.below(graph.count())]);
-            for (int lane = pulls + pushes; lane < lanes; ++lane) set(lane, own);
-            forces.apply(own, x, y, rate);
+            const LayoutPoint others[2 * lanes] = {
+                due[i], due[due.size() - 1 - i], drawn(), drawn(), drawn(), drawn(), drawn(), own};
+            forces.apply(own, others, rate);
         }
         return own;
     }

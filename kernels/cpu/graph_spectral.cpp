@@ -2,10 +2,10 @@
 // eigenvalues below the trivial 1 of each connected component (Laplacian eigenmaps; Belkin, Niyogi
 // 2003).
 //
-// A block of vectors is filtered by Chebyshev polynomials of M, which damp the rest of the spectrum,
-// and made orthogonal by Rayleigh and Ritz, again and again (Zhou, Saad 2006). A layout needs smooth
-// coordinates rather than eigenvectors to the last digit. M has a block for each component: one
-// product serves all components, only sums are taken component by component.
+// A block of vectors is filtered by Chebyshev polynomials of M, which damp the rest of the
+// spectrum, and made orthogonal by Rayleigh and Ritz, again and again (Zhou, Saad 2006). A layout
+// needs smooth coordinates rather than eigenvectors to the last digit. M has a block for each
+// component: one product serves all components, only sums are taken component by component.
 
 #include "kernels/cpu/small_eigen.h"
 #include "kernels/graph_layout.h"
@@ -20,7 +20,7 @@ namespace pgwarp {
 
 namespace {
 
-constexpr size_t width = 6;      // vectors of the block: two are wanted, more converge faster
+constexpr size_t width = 6;  // vectors of the block: two are wanted, more converge faster
 constexpr int filter_degree = 16;
 constexpr int cycles = 6;
 constexpr size_t nodes_a_task = 4096;
@@ -187,12 +187,10 @@ void SpectralStart::filter() {
             const uint32_t component = components_.of_node[node];
             if (component >= solved_) return;
             const auto center = static_cast<float>((bound_[component] - 1) / 2);
-            const auto scale =
-                static_cast<float>((degree == 1 ? 2 : 4) / (bound_[component] + 1));
+            const auto scale = static_cast<float>((degree == 1 ? 2 : 4) / (bound_[component] + 1));
             for (size_t v = 0; v < width; ++v)
-                product_[node][v] =
-                    scale * (product_[node][v] - center * before_[node][v]) -
-                    (degree == 1 ? 0 : block_[node][v]);
+                product_[node][v] = scale * (product_[node][v] - center * before_[node][v]) -
+                                    (degree == 1 ? 0 : block_[node][v]);
         });
         block_.swap(before_);
         before_.swap(product_);
@@ -282,8 +280,8 @@ void SpectralStart::run() {
 LayoutPoint SpectralStart::coordinates(uint32_t node) const {
     // From M to the random walk, whose eigenvectors vary little along a strong link. A node of a
     // large component has a link.
-    const auto scale = static_cast<float>(std::sqrt(total_[components_.of_node[node]])) /
-                       root_degree_[node];
+    const auto scale =
+        static_cast<float>(std::sqrt(total_[components_.of_node[node]])) / root_degree_[node];
     return {block_[node][0] * scale, block_[node][1] * scale};
 }
 

@@ -23,8 +23,7 @@ template <size_t order>
 void rotate_axes(SmallMatrix<order>& matrix, SmallMatrix<order>& vectors, size_t p, size_t q) {
     if (matrix[p][q] == 0) return;
     const double slope = (matrix[q][q] - matrix[p][p]) / (2 * matrix[p][q]);
-    const double tangent =
-        (slope >= 0 ? 1 : -1) / (std::abs(slope) + std::sqrt(slope * slope + 1));
+    const double tangent = (slope >= 0 ? 1 : -1) / (std::abs(slope) + std::sqrt(slope * slope + 1));
     const double cosine = 1 / std::sqrt(tangent * tangent + 1), sine = tangent * cosine;
     for (size_t i = 0; i < order; ++i) {
         const double a = matrix[i][p], b = matrix[i][q];

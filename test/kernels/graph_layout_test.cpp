@@ -103,9 +103,10 @@ TEST(GraphLayout, CurvesAreThoseOfLeastSquares) {
         double min_dist, spread, a, b;
     };
     // By scipy's curve_fit, as umap-learn does it.
-    for (const Case& wanted : {Case{0.1, 1, 1.5769434602, 0.8950608780}, Case{0, 1, 1.9328083976, 0.7904949734},
-                               Case{0.5, 1, 0.5830300205, 1.3341669929}, Case{1, 1, 0.1149756829, 1.9292371467},
-                               Case{0.25, 2.5, 0.3058124895, 0.8950607140}}) {
+    for (const Case& wanted :
+         {Case{0.1, 1, 1.5769434602, 0.8950608780}, Case{0, 1, 1.9328083976, 0.7904949734},
+          Case{0.5, 1, 0.5830300205, 1.3341669929}, Case{1, 1, 0.1149756829, 1.9292371467},
+          Case{0.25, 2.5, 0.3058124895, 0.8950607140}}) {
         const LayoutCurve found = fit_layout_curve(wanted.min_dist, wanted.spread);
         EXPECT_NEAR(found.a / wanted.a, 1, 1e-4) << wanted.min_dist << ' ' << wanted.spread;
         EXPECT_NEAR(found.b / wanted.b, 1, 1e-4) << wanted.min_dist << ' ' << wanted.spread;
@@ -113,7 +114,8 @@ TEST(GraphLayout, CurvesAreThoseOfLeastSquares) {
 }
 
 // The memberships of a list, by bisection.
-std::map<int64_t, double> reference_memberships(const std::vector<std::pair<int64_t, float>>& list) {
+std::map<int64_t, double> reference_memberships(
+    const std::vector<std::pair<int64_t, float>>& list) {
     double nearest = 0;
     for (const auto& [to, distance] : list)
         if (distance != 0 && (nearest == 0 || distance < nearest)) nearest = distance;
@@ -202,7 +204,8 @@ TEST(GraphLayout, IsTheSameOnAnyThreadsAndInAnyOrder) {
     const std::vector<float> distances = normal_floats(random, count * 4);
     for (size_t i = 0; i < count; ++i)
         for (size_t j = 1; j <= 4; ++j)
-            edges.add(static_cast<int64_t>(i) - 1000, static_cast<int64_t>((i + j * j) % count) - 1000,
+            edges.add(static_cast<int64_t>(i) - 1000,
+                      static_cast<int64_t>((i + j * j) % count) - 1000,
                       1 + std::abs(distances[i * 4 + j - 1]));
     LayoutOptions options;
     options.epochs = 20;
