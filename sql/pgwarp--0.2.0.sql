@@ -955,6 +955,17 @@ CREATE FUNCTION duplicate_groups(
 COMMENT ON FUNCTION duplicate_groups(regclass, name, name, double precision, text, text) IS
     'groups of rows that hang together by pairs whose distance is at most max_distance, and one row to stand for each';
 
+CREATE FUNCTION embedding_layout(
+    graph regclass,
+    min_dist double precision DEFAULT 0.1,
+    spread double precision DEFAULT 1,
+    epochs int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (key bigint, x real, y real)
+    AS 'MODULE_PATHNAME', 'pgwarp_embedding_layout' LANGUAGE C STABLE ROWS 100000 COST 1000000;
+COMMENT ON FUNCTION embedding_layout(regclass, double precision, double precision, int, int) IS
+    'two coordinates for each node of a graph, near each other where rows are: a map to draw (UMAP)';
+
 -- The same for keys of type uuid and text.
 
 CREATE FUNCTION knn_graph_text(
@@ -1077,6 +1088,17 @@ CREATE FUNCTION graph_communities_text(
     AS 'MODULE_PATHNAME', 'pgwarp_graph_communities' LANGUAGE C STABLE ROWS 100000 COST 100000;
 COMMENT ON FUNCTION graph_communities_text(regclass, float8, text, text, int, int) IS
     'graph_communities for keys of type uuid, text or integer, which it returns as text';
+
+CREATE FUNCTION embedding_layout_text(
+    graph regclass,
+    min_dist double precision DEFAULT 0.1,
+    spread double precision DEFAULT 1,
+    epochs int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (key text, x real, y real)
+    AS 'MODULE_PATHNAME', 'pgwarp_embedding_layout' LANGUAGE C STABLE ROWS 100000 COST 1000000;
+COMMENT ON FUNCTION embedding_layout_text(regclass, double precision, double precision, int, int) IS
+    'embedding_layout for nodes of type uuid, text or integer, which it returns as text';
 
 CREATE FUNCTION pgwarp_graph_progress(
     OUT pid int,
