@@ -80,12 +80,22 @@ void prepare_changes(Changes* changes) {
         psprintf("DELETE FROM %s WHERE src OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.%s[])", name,
                  src),
         1, types);
-    changes->add =
-        prepare(psprintf("INSERT INTO %s (src, rank, dst, distance) SELECT * FROM ROWS FROM "
-                         "(pg_catalog.unnest($1::pg_catalog.%s[]), pg_catalog.unnest($2), "
-                         "pg_catalog.unnest($3::pg_catalog.%s[]), pg_catalog.unnest($4))",
-                         name, src, key_type_name(changes->graph, "dst")),
-                4, types);
+    const bool compact = is_compact_graph(changes->graph);
+    const char* dst = compact ? src : key_type_name(changes->graph, "dst");
+    const char* edges_as_rows =
+        psprintf("ROWS FROM (pg_catalog.unnest($1::pg_catalog.%s[]), pg_catalog.unnest($2), "
+                 "pg_catalog.unnest($3::pg_catalog.%s[]), pg_catalog.unnest($4)) AS edge (src, "
+                 "rank, dst, distance)",
+                 src, dst);
+    changes->add = prepare(
+        compact ? psprintf("INSERT INTO %s (src, neighbors, distances) SELECT src, "
+                           "pg_catalog.array_agg(dst ORDER BY rank), "
+                           "pg_catalog.array_agg(distance ORDER BY rank) FROM %s GROUP BY src",
+                           name, edges_as_rows)
+                : psprintf("INSERT INTO %s (src, rank, dst, distance) SELECT src, rank, dst, "
+                           "distance FROM %s",
+                           name, edges_as_rows),
+        4, types);
     const Size edges = Size{Changes::at_once} * changes->k;
     const auto alloc = [](Size bytes) { return palloc(bytes); };
     changes->src = static_cast<int64*>(alloc(edges * sizeof(int64)));

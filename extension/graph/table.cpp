@@ -56,10 +56,33 @@ void check_graph_column(Oid graph, const char* name, bool number, const KeyNames
                      "knn_graph_text() does.")));
 }
 
+// An array of the compact form. Its elements are keys, or distances where `number` is set.
+void check_array_column(Oid graph, const char* name, bool number, const KeyNames* names) {
+    const Oid type = column_type(graph, name);
+    const Oid element = get_base_element_type(type);
+    Oid base = InvalidOid;
+    if (OidIsValid(element) && (number ? element == FLOAT4OID || element == FLOAT8OID
+                                       : is_key_type(names, element, &base)))
+        return;
+    ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+                    errmsg("\"%s\" is not a graph", get_rel_name(graph)),
+                    OidIsValid(type) ? errdetail("Its column \"%s\" is of type %s.", name,
+                                                 format_type_be(type))
+                                     : errdetail("It has no column \"%s\".", name),
+                    errhint("A compact graph has the columns src bigint, neighbors bigint[] and "
+                            "distances real[], or src and neighbors of uuid or text.")));
+}
+
 void check_graph_table(Oid graph, const KeyNames* names) {
     if (!get_rel_name(graph))
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("relation with OID %u does not exist", graph)));
+    if (is_compact_graph(graph)) {
+        check_graph_column(graph, "src", false, names);
+        check_array_column(graph, "neighbors", false, names);
+        check_array_column(graph, "distances", true, nullptr);
+        return;
+    }
     for (const char* name : {"src", "dst"}) check_graph_column(graph, name, false, names);
     check_graph_column(graph, "rank", false, nullptr);
     check_graph_column(graph, "distance", true, nullptr);
@@ -115,8 +138,14 @@ void scan_edges(Oid graph, KeyNames* names, const char* condition, Datum argumen
     initStringInfo(&query);
     appendStringInfo(&query,
                      "SELECT src::pg_catalog.%s, rank::pg_catalog.int4, dst::pg_catalog.%s, "
-                     "distance::pg_catalog.float4 FROM %s%s",
-                     key_type, key_type, qualified_name(graph), condition);
+                     "distance::pg_catalog.float4 FROM %s%s%s",
+                     key_type, key_type, qualified_name(graph),
+                     is_compact_graph(graph)
+                         ? ", ROWS FROM (pg_catalog.unnest(neighbors), "
+                           "pg_catalog.unnest(distances)) WITH ORDINALITY AS list (dst, distance, "
+                           "rank)"
+                         : "",
+                     condition);
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
     Oid types[1] = {names ? Oid{TEXTARRAYOID} : Oid{INT8ARRAYOID}};
     Datum values[1] = {argument};
@@ -183,6 +212,11 @@ void free_edges(TableEdges* edges) {
 
 void scan_graph_table(Oid graph, KeyNames* names, const EdgeUse& use) {
     scan_edges(graph, names, "", 0, use);
+}
+
+bool is_compact_graph(Oid graph) {
+    return get_attnum(graph, "neighbors") != InvalidAttrNumber &&
+           get_attnum(graph, "dst") == InvalidAttrNumber;
 }
 
 KeyNames* names_in_graph(Oid graph) {
