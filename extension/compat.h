@@ -425,6 +425,7 @@ extern "C" bool pq_check_connection(void);
 #define compat_start_parallel(heap, own, shared)                                    \
     table_block_parallelscan_startblock_init(heap, own, shared, InvalidBlockNumber, \
                                              InvalidBlockNumber)
+#define compat_beginscan(heap, snapshot) table_beginscan(heap, snapshot, 0, nullptr, SO_NONE)
 #define compat_beginscan_parallel(heap, parallel) table_beginscan_parallel(heap, parallel, SO_NONE)
 #define compat_beginscan_tidrange(heap, snapshot, from, to) \
     table_beginscan_tidrange(heap, snapshot, from, to, SO_NONE)
@@ -433,6 +434,7 @@ extern "C" bool pq_check_connection(void);
 #define compat_index_fetch_begin(heap) table_index_fetch_begin(heap)
 #define compat_start_parallel(heap, own, shared) \
     table_block_parallelscan_startblock_init(heap, own, shared)
+#define compat_beginscan(heap, snapshot) table_beginscan(heap, snapshot, 0, nullptr)
 #define compat_beginscan_parallel(heap, parallel) table_beginscan_parallel(heap, parallel)
 #define compat_beginscan_tidrange(heap, snapshot, from, to) \
     table_beginscan_tidrange(heap, snapshot, from, to)

@@ -177,13 +177,20 @@ bool* find_whole_rows(const GivenGraph& given, const GraphSet& set, const KeyedR
                       uint32 k) {
     bool* whole = alloc_whole(set.count);
     uint32* counts = alloc_counts(set.count);
+    uint64* rank_sums = static_cast<uint64*>(MemoryContextAllocExtended(
+        CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(uint64),
+        MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
     for_edges(given.edges, [&](const KeyedEdge& edge) {
         const FoundEdge found = find_edge(edge, set, sorted);
         if (found.src == no_row) return;
         ++counts[found.src];
-        if (!found.as_written) whole[found.src] = false;
+        rank_sums[found.src] += static_cast<uint64>(edge.rank);
+        if (!found.as_written || edge.rank < 1) whole[found.src] = false;
     });
     check_lengths(counts, set.count, k, whole);
+    for (Size row = 0; row < set.count; ++row)
+        if (rank_sums[row] != uint64{counts[row]} * (counts[row] + 1) / 2) whole[row] = false;
+    pfree(rank_sums);
     pfree(counts);
     return whole;
 }
