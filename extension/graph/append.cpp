@@ -30,14 +30,16 @@ namespace pgwarp {
 namespace {
 
 // Moves rows with whole lists before the others, which are searched for as new rows are. Returns
-// where the others begin.
-Size order_set(GraphSet* set, bool* whole) {
+// where the others begin. `moved`: (count), new row numbers by the old ones.
+Size order_set(GraphSet* set, bool* whole, uint32* moved) {
+    for (Size row = 0; row < set->count; ++row) moved[row] = static_cast<uint32>(row);
     Size border = 0, end = set->count;
     while (true) {
         while (border < end && whole[border]) ++border;
         while (border < end && !whole[end - 1]) --end;
         if (border == end) return border;
         std::swap(whole[border], whole[end - 1]);
+        std::swap(moved[border], moved[end - 1]);
         std::swap(set->keys[border], set->keys[end - 1]);
         std::swap_ranges(set->rows + border * set->dims, set->rows + (border + 1) * set->dims,
                          set->rows + (end - 1) * set->dims);
@@ -76,8 +78,8 @@ Size order_file(GraphSet* set, const bool* whole) {
     return border;
 }
 
-// Up to so many rows without whole lists are compared with all rows: each costs as many pairs as the
-// table has rows, and a descent about a thousand for each row of the table.
+// Up to so many rows without whole lists are compared with all rows: each costs as many pairs as
+// the table has rows, and a descent about a thousand for each row of the table.
 constexpr Size rows_to_compare = 1024;
 
 bool compares_all(const GivenGraph& given, const GraphSet& set, Size border, uint32 k) {
@@ -95,8 +97,8 @@ struct SomeRows {
 
 SomeRows find_touched(const GraphSet& set, Size border, uint32 k, const Edge* lists) {
     const auto alloc = [](Size count) {
-        return static_cast<uint32*>(
-            MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(count, 1) * sizeof(uint32)));
+        return static_cast<uint32*>(MemoryContextAllocHuge(
+            CurrentMemoryContext, std::max<Size>(count, 1) * sizeof(uint32)));
     };
     SomeRows rows = {alloc(set.count), alloc(set.count), 0};
     for (Size row = 0; row < set.count; ++row) {
@@ -117,10 +119,11 @@ WrittenEdge* alloc_written(Size rows, uint32 k) {
 
 // Compares the rows behind the border with all rows. Lists of other rows are of the graph, and get
 // the nearer ones of them.
-void append_compared(const GraphJob& job, const GraphSet& set, Size border, Changes* changes) {
+void append_compared(const GraphJob& job, const GraphSet& set, Size border, FoundEdge* found,
+                     Changes* changes) {
     const uint32 k = job.k;
     Edge* lists = alloc_lists(set.count, k);
-    load_given(*changes->given, set, changes->sorted, 0, border, k, lists);
+    load_given(*changes->given, set, changes->sorted, 0, border, k, lists, found);
     const Size others = set.count - border;
     if (others > 0) {
         const GraphRows rows{set.rows, set.count, set.dims, job.metric};
@@ -132,8 +135,7 @@ void append_compared(const GraphJob& job, const GraphSet& set, Size border, Chan
         });
         for (Size i = 0; i < others * k; ++i)
             if (among[i].row != no_row) among[i].row += static_cast<uint32>(border);
-        for (Size i = 0; i < others; ++i)
-            add_edges(lists + (border + i) * k, k, among + i * k, k);
+        for (Size i = 0; i < others; ++i) add_edges(lists + (border + i) * k, k, among + i * k, k);
         pfree(among);
     }
     report_graph_stage(GraphStage::writing, 0, 0);
@@ -146,18 +148,25 @@ void append_compared(const GraphJob& job, const GraphSet& set, Size border, Chan
 
 void append_in_memory(const GraphJob& job, GraphSet* set, Changes* changes) {
     report_graph_stage(GraphStage::keys, 0, 0);
+    const GivenGraph& given = *changes->given;
     KeyedRow* before = sort_by_key(*set);
-    bool* whole = find_whole_rows(*changes->given, *set, before, job.k);
+    FoundEdge* found = find_edges(given, *set, before, job.threads);
+    bool* whole = find_whole_rows(given, *set, before, job.k, found);
     pfree(before);
-    const Size border = order_set(set, whole);
+    uint32* moved = static_cast<uint32*>(MemoryContextAllocHuge(
+        CurrentMemoryContext, std::max<Size>(set->count, 1) * sizeof(uint32)));
+    const Size border = order_set(set, whole, moved);
+    if (found) move_found(found, given.edges.count, moved);
+    pfree(moved);
     pfree(whole);
     changes->sorted = sort_by_key(*set);
     changes->norms = find_norms(*set);
-    if (compares_all(*changes->given, *set, border, job.k))
-        return append_compared(job, *set, border, changes);
+    if (compares_all(given, *set, border, job.k))
+        return append_compared(job, *set, border, found, changes);
     const uint32 degree = job.options.degree;
     Edge* lists = alloc_lists(set->count, degree);
-    load_given(*changes->given, *set, changes->sorted, 0, set->count, degree, lists);
+    load_given(given, *set, changes->sorted, 0, set->count, degree, lists, found);
+    if (found) pfree(found);
     const GraphRows rows{set->rows, set->count, set->dims, job.metric};
     run_graph_kernel([&] { job.maker.builder->append(rows, border, job.options, lists); });
     report_graph_stage(GraphStage::writing, 0, 0);

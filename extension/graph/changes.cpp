@@ -43,11 +43,11 @@ void prepare_changes(Changes* changes) {
         1, types);
     const bool compact = is_compact_graph(changes->graph);
     const char* dst = compact ? src : key_type_name(changes->graph, "dst");
-    const char* edges_as_rows =
-        psprintf("ROWS FROM (pg_catalog.unnest($1::pg_catalog.%s[]), pg_catalog.unnest($2), "
-                 "pg_catalog.unnest($3::pg_catalog.%s[]), pg_catalog.unnest($4)) AS edge (src, "
-                 "rank, dst, distance)",
-                 src, dst);
+    const char* edges_as_rows = psprintf(
+        "ROWS FROM (pg_catalog.unnest($1::pg_catalog.%s[]), pg_catalog.unnest($2), "
+        "pg_catalog.unnest($3::pg_catalog.%s[]), pg_catalog.unnest($4)) AS edge (src, "
+        "rank, dst, distance)",
+        src, dst);
     changes->add = prepare(
         compact ? psprintf("INSERT INTO %s (src, neighbors, distances) SELECT src, "
                            "pg_catalog.array_agg(dst ORDER BY rank), "
@@ -203,8 +203,7 @@ void write_changes(Changes* changes, const ChangedRows& rows) {
     uint32* lengths = find_written(*changes, rows);
     for (Size i = 0; i < rows.end - rows.begin; ++i) {
         if (i % 1024 == 0) CHECK_FOR_INTERRUPTS();
-        const auto row =
-            rows.numbers ? rows.numbers[i] : static_cast<uint32>(rows.begin + i);
+        const auto row = rows.numbers ? rows.numbers[i] : static_cast<uint32>(rows.begin + i);
         WrittenEdge* written = rows.written + i * changes->k;
         const Edge* list = rows.lists + (rows.numbers ? row : i) * rows.stride;
         if (lengths[i] <= changes->k) {

@@ -1,8 +1,8 @@
 // knn_graph_create: writes a graph to a new table with a primary key, and measures its recall.
 //
 // To everybody else it is CREATE TABLE AS and ALTER TABLE ... ADD PRIMARY KEY, in one transaction.
-// The table is created empty. Where edge_pages.h can fill it, the primary key is added next, and the
-// pages of both are written along with each other; else rows are inserted, and then the key is
+// The table is created empty. Where edge_pages.h can fill it, the primary key is added next, and
+// the pages of both are written along with each other; else rows are inserted, and then the key is
 // added.
 
 #include <cstring>
@@ -89,12 +89,14 @@ void create_empty(const NewGraph& graph) {
     const char* type = graph.key_type;
     const char* columns =
         graph.form == GraphForm::edges
-            ? psprintf("NULL::pg_catalog.%s AS src, NULL::pg_catalog.int4 AS rank, "
-                       "NULL::pg_catalog.%s AS dst, NULL::pg_catalog.float4 AS distance",
-                       type, type)
-            : psprintf("NULL::pg_catalog.%s AS src, NULL::pg_catalog.%s[] AS neighbors, "
-                       "NULL::pg_catalog.float4[] AS distances",
-                       type, type);
+            ? psprintf(
+                  "NULL::pg_catalog.%s AS src, NULL::pg_catalog.int4 AS rank, "
+                  "NULL::pg_catalog.%s AS dst, NULL::pg_catalog.float4 AS distance",
+                  type, type)
+            : psprintf(
+                  "NULL::pg_catalog.%s AS src, NULL::pg_catalog.%s[] AS neighbors, "
+                  "NULL::pg_catalog.float4[] AS distances",
+                  type, type);
     execute(psprintf("CREATE %sTABLE %s AS SELECT %s WITH NO DATA",
                      graph.unlogged ? "UNLOGGED " : "", graph.name, columns),
             SPI_OK_UTILITY, "make the graph");
@@ -117,11 +119,12 @@ bool write_as_pages(const NewGraph& graph, GraphCall* call, int64* edges) {
     add_primary_key(graph);
     table = table_open(find_graph(graph), NoLock);
     List* indexes = RelationGetIndexList(table);
-    Relation index = list_length(indexes) == 1 ? index_open(linitial_oid(indexes), NoLock) : nullptr;
+    Relation index =
+        list_length(indexes) == 1 ? index_open(linitial_oid(indexes), NoLock) : nullptr;
     if (!index || !takes_edge_pages(table) || !takes_edge_leaves(index))
-        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                        errmsg("relation \"%s\" was changed while the graph was made",
-                               graph.relation)));
+        ereport(ERROR,
+                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                 errmsg("relation \"%s\" was changed while the graph was made", graph.relation)));
     const Oid index_number = RelationGetRelid(index);
     EdgeWriter* writer = open_page_writer(table, index);
     make_graph(call, writer, true);
@@ -201,15 +204,15 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     if (!write_as_pages(graph, &call, &edges)) write_as_rows(graph, &call, &edges);
     PopActiveSnapshot();
     const float8 seconds = static_cast<float8>(GetCurrentTimestamp() - begin) / USECS_PER_SEC;
-    execute(psprintf("SELECT %s.knn_graph_recall(%s::pg_catalog.regclass, "
-                     "%s::pg_catalog.regclass, %s::pg_catalog.name, %s::pg_catalog.name, "
-                     "100::pg_catalog.int4, %s::pg_catalog.text)",
-                     schema, quote_literal_cstr(graph.name),
-                     quote_literal_cstr(qualified_name(table)),
-                     quote_literal_cstr(NameStr(*PG_GETARG_NAME(2))),
-                     quote_literal_cstr(NameStr(*PG_GETARG_NAME(3))),
-                     quote_literal_cstr(text_argument(fcinfo, 6))),
-            SPI_OK_SELECT, "measure recall");
+    execute(
+        psprintf("SELECT %s.knn_graph_recall(%s::pg_catalog.regclass, "
+                 "%s::pg_catalog.regclass, %s::pg_catalog.name, %s::pg_catalog.name, "
+                 "100::pg_catalog.int4, %s::pg_catalog.text)",
+                 schema, quote_literal_cstr(graph.name), quote_literal_cstr(qualified_name(table)),
+                 quote_literal_cstr(NameStr(*PG_GETARG_NAME(2))),
+                 quote_literal_cstr(NameStr(*PG_GETARG_NAME(3))),
+                 quote_literal_cstr(text_argument(fcinfo, 6))),
+        SPI_OK_SELECT, "measure recall");
     bool no_recall;
     const Datum recall = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &no_recall);
     const float8 measured = no_recall ? 0 : DatumGetFloat8(recall);

@@ -124,7 +124,7 @@ void drop_high_key(Page page) {
 struct EdgeIndex {
     Relation index;
     BulkPages* pages;
-    Page leaf;  // not added to `pages` yet: whether there is one on its right is not known
+    Page leaf;          // not added to `pages` yet: whether there is one on its right is not known
     BlockNumber block;  // that it gets
     IndexEntry last;
     Size free;  // what a leaf leaves to later entries

@@ -71,7 +71,7 @@ struct EdgePages {
     OffsetNumber rows_here;
     OffsetNumber rows_per_page;
 
-    HeapTuple row;  // copied into pages
+    HeapTuple row;   // copied into pages
     Size row_bytes;  // with padding
     // Where its values are.
     Size src, rank, dst, distance;
@@ -101,7 +101,8 @@ void form_row(EdgePages* to) {
         *places[i] = header->t_hoff + offset;
         offset += static_cast<Size>(column->attlen);
     }
-    if (header->t_hoff + offset != to->row->t_len) elog(ERROR, "a row of an edge has another length");
+    if (header->t_hoff + offset != to->row->t_len)
+        elog(ERROR, "a row of an edge has another length");
     to->row_bytes = MAXALIGN(to->row->t_len);
 }
 

@@ -1,9 +1,9 @@
 // The pages of a new edge table and of its primary key, filled directly.
 //
-// Where keys are integers, all rows have one layout: (src bigint, rank integer, dst bigint, distance
-// real), without nulls and variable lengths. One tuple is formed once; an edge is a copy of it with
-// other values. The index needs no sort where edges come in its order, (src, rank): its leaves are
-// filled along with the table's pages, and its upper levels at the end.
+// Where keys are integers, all rows have one layout: (src bigint, rank integer, dst bigint,
+// distance real), without nulls and variable lengths. One tuple is formed once; an edge is a copy
+// of it with other values. The index needs no sort where edges come in its order, (src, rank): its
+// leaves are filled along with the table's pages, and its upper levels at the end.
 #pragma once
 
 #include "extension/graph/bulk_pages.h"

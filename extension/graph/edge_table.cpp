@@ -101,8 +101,8 @@ Datum key_list(const RowWriter* to) {
     bool by_value;
     char alignment;
     get_typlenbyvalalign(to->key_type, &length, &by_value, &alignment);
-    return PointerGetDatum(construct_array(values, to->neighbor_count, to->key_type, length,
-                                           by_value, alignment));
+    return PointerGetDatum(
+        construct_array(values, to->neighbor_count, to->key_type, length, by_value, alignment));
 }
 
 void insert_list(RowWriter* to) {
@@ -111,10 +111,10 @@ void insert_list(RowWriter* to) {
     const MemoryContext before = MemoryContextSwitchTo(to->values);
     Datum* distances = static_cast<Datum*>(palloc(sizeof(Datum) * to->neighbor_count));
     for (int i = 0; i < to->neighbor_count; ++i) distances[i] = Float4GetDatum(to->distances[i]);
-    const Datum values[] = {key_value(to, to->src), key_list(to),
-                            PointerGetDatum(construct_array(distances, to->neighbor_count,
-                                                            FLOAT4OID, sizeof(float4), true,
-                                                            TYPALIGN_INT))};
+    const Datum values[] = {
+        key_value(to, to->src), key_list(to),
+        PointerGetDatum(construct_array(distances, to->neighbor_count, FLOAT4OID, sizeof(float4),
+                                        true, TYPALIGN_INT))};
     MemoryContextSwitchTo(before);
     store(slot, values, lengthof(values));
     to->neighbor_count = 0;
@@ -125,10 +125,8 @@ void add_to_list(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4 di
     if (rank == 1) insert_list(to);
     if (to->neighbor_count == to->room) {
         to->room *= 2;
-        to->neighbors =
-            static_cast<int64*>(repalloc(to->neighbors, sizeof(int64) * to->room));
-        to->distances =
-            static_cast<float4*>(repalloc(to->distances, sizeof(float4) * to->room));
+        to->neighbors = static_cast<int64*>(repalloc(to->neighbors, sizeof(int64) * to->room));
+        to->distances = static_cast<float4*>(repalloc(to->distances, sizeof(float4) * to->room));
     }
     to->src = src;
     to->neighbors[to->neighbor_count] = dst;

@@ -16,7 +16,7 @@ namespace {
 struct ResultWriter {
     EdgeWriter writer;
     Tuplestorestate* rows;
-    TupleTableSlot* slot;   // the row; the tuplestore copies it
+    TupleTableSlot* slot;  // the row; the tuplestore copies it
     const KeyNames* names;
     // Addresses of the row's values, where there are no names.
     char* src;

@@ -74,9 +74,9 @@ void check_array_column(Oid graph, const char* name, bool number, const KeyNames
         return;
     ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
                     errmsg("\"%s\" is not a graph", get_rel_name(graph)),
-                    OidIsValid(type) ? errdetail("Its column \"%s\" is of type %s.", name,
-                                                 format_type_be(type))
-                                     : errdetail("It has no column \"%s\".", name),
+                    OidIsValid(type)
+                        ? errdetail("Its column \"%s\" is of type %s.", name, format_type_be(type))
+                        : errdetail("It has no column \"%s\".", name),
                     errhint("A compact graph has the columns src bigint, neighbors bigint[] and "
                             "distances real[], or src and neighbors of uuid or text.")));
 }

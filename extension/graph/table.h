@@ -1,5 +1,5 @@
-// Reading a graph from its table: columns src, rank, dst and distance, as knn_graph() gives them, or
-// in the compact form src, neighbors and distances.
+// Reading a graph from its table: columns src, rank, dst and distance, as knn_graph() gives them,
+// or in the compact form src, neighbors and distances.
 #pragma once
 
 #include "extension/compat.h"
