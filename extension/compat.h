@@ -324,16 +324,16 @@ extern "C" {
 // Pages and rows of a relation for the planner, which VACUUM has not counted: 15 added two places
 // to return something in, 18 the number of frozen pages. Needs commands/vacuum.h.
 #if PG_VERSION_NUM >= 180000
-#define compat_set_size(relation, pages, rows, has_index)                                     \
-    vac_update_relstats(relation, pages, rows, 0, 0, has_index, InvalidTransactionId,         \
+#define compat_set_size(relation, pages, rows, has_index)                             \
+    vac_update_relstats(relation, pages, rows, 0, 0, has_index, InvalidTransactionId, \
                         InvalidMultiXactId, nullptr, nullptr, true)
 #elif PG_VERSION_NUM >= 150000
-#define compat_set_size(relation, pages, rows, has_index)                                     \
-    vac_update_relstats(relation, pages, rows, 0, has_index, InvalidTransactionId,            \
+#define compat_set_size(relation, pages, rows, has_index)                          \
+    vac_update_relstats(relation, pages, rows, 0, has_index, InvalidTransactionId, \
                         InvalidMultiXactId, nullptr, nullptr, true)
 #else
-#define compat_set_size(relation, pages, rows, has_index)                                     \
-    vac_update_relstats(relation, pages, rows, 0, has_index, InvalidTransactionId,            \
+#define compat_set_size(relation, pages, rows, has_index)                          \
+    vac_update_relstats(relation, pages, rows, 0, has_index, InvalidTransactionId, \
                         InvalidMultiXactId, true)
 #endif
 
