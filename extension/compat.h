@@ -312,11 +312,29 @@ extern "C" {
 #define compat_wait_event(name) PG_WAIT_EXTENSION
 #endif
 
-// The tablespace of a relation's file: 16 renamed the field.
+// A relation's file, and its tablespace: 16 renamed the fields.
 #if PG_VERSION_NUM >= 160000
+#define compat_locator(relation) ((relation)->rd_locator)
 #define compat_tablespace(relation) ((relation)->rd_locator.spcOid)
 #else
+#define compat_locator(relation) ((relation)->rd_node)
 #define compat_tablespace(relation) ((relation)->rd_node.spcNode)
+#endif
+
+// Pages and rows of a relation for the planner, which VACUUM has not counted: 15 added two places
+// to return something in, 18 the number of frozen pages. Needs commands/vacuum.h.
+#if PG_VERSION_NUM >= 180000
+#define compat_set_size(relation, pages, rows, has_index)                             \
+    vac_update_relstats(relation, pages, rows, 0, 0, has_index, InvalidTransactionId, \
+                        InvalidMultiXactId, nullptr, nullptr, true)
+#elif PG_VERSION_NUM >= 150000
+#define compat_set_size(relation, pages, rows, has_index)                          \
+    vac_update_relstats(relation, pages, rows, 0, has_index, InvalidTransactionId, \
+                        InvalidMultiXactId, nullptr, nullptr, true)
+#else
+#define compat_set_size(relation, pages, rows, has_index)                          \
+    vac_update_relstats(relation, pages, rows, 0, has_index, InvalidTransactionId, \
+                        InvalidMultiXactId, true)
 #endif
 
 // 15 brought shmem_request_hook, which runs after MaxBackends is computed. In 14 a library requests
@@ -407,6 +425,7 @@ extern "C" bool pq_check_connection(void);
 #define compat_start_parallel(heap, own, shared)                                    \
     table_block_parallelscan_startblock_init(heap, own, shared, InvalidBlockNumber, \
                                              InvalidBlockNumber)
+#define compat_beginscan(heap, snapshot) table_beginscan(heap, snapshot, 0, nullptr, SO_NONE)
 #define compat_beginscan_parallel(heap, parallel) table_beginscan_parallel(heap, parallel, SO_NONE)
 #define compat_beginscan_tidrange(heap, snapshot, from, to) \
     table_beginscan_tidrange(heap, snapshot, from, to, SO_NONE)
@@ -415,6 +434,7 @@ extern "C" bool pq_check_connection(void);
 #define compat_index_fetch_begin(heap) table_index_fetch_begin(heap)
 #define compat_start_parallel(heap, own, shared) \
     table_block_parallelscan_startblock_init(heap, own, shared)
+#define compat_beginscan(heap, snapshot) table_beginscan(heap, snapshot, 0, nullptr)
 #define compat_beginscan_parallel(heap, parallel) table_beginscan_parallel(heap, parallel)
 #define compat_beginscan_tidrange(heap, snapshot, from, to) \
     table_beginscan_tidrange(heap, snapshot, from, to)

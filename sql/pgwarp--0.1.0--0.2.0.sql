@@ -278,6 +278,7 @@ DROP FUNCTION ivfpq_last_scan();
 DROP FUNCTION pgwarp_devices();
 DROP FUNCTION knn_search(regclass, vector[], int, int);
 DROP FUNCTION knn_join(regclass, name, name, regclass, name, int, int);
+DROP FUNCTION knn_graph_create(text, regclass, name, name, int, text, text, int, int, int, int);
 
 CREATE FUNCTION ivfpq_info(
     index regclass,
@@ -737,6 +738,29 @@ COMMENT ON FUNCTION duplicate_groups(regclass, name, name, double precision, tex
     'groups of rows that hang together by pairs whose distance is at most max_distance, and one row to stand for each';
 
 -- Graphs with keys of type uuid and text.
+
+CREATE FUNCTION knn_graph_create(
+    graph text,
+    "table" regclass,
+    key name,
+    vector_column name,
+    k int,
+    method text DEFAULT 'auto',
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    probes int DEFAULT NULL,
+    seed int DEFAULT 0,
+    compact boolean DEFAULT false,
+    unlogged boolean DEFAULT false,
+    OUT created regclass,
+    OUT edges bigint,
+    OUT seconds double precision,
+    OUT recall double precision)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_create' LANGUAGE C VOLATILE COST 1000000;
+COMMENT ON FUNCTION knn_graph_create(text, regclass, name, name, int, text, text, int, int, int,
+                                     int, boolean, boolean) IS
+    'makes a table of the graph with its primary key, and measures the graph''s recall';
 
 CREATE FUNCTION knn_graph_text(
     "table" regclass,

@@ -905,13 +905,15 @@ CREATE FUNCTION knn_graph_create(
     iterations int DEFAULT NULL,
     probes int DEFAULT NULL,
     seed int DEFAULT 0,
+    compact boolean DEFAULT false,
+    unlogged boolean DEFAULT false,
     OUT created regclass,
     OUT edges bigint,
     OUT seconds double precision,
     OUT recall double precision)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_create' LANGUAGE C VOLATILE COST 1000000;
 COMMENT ON FUNCTION knn_graph_create(text, regclass, name, name, int, text, text, int, int, int,
-                                     int) IS
+                                     int, boolean, boolean) IS
     'makes a table of the graph with its primary key, and measures the graph''s recall';
 
 CREATE FUNCTION knn_path(

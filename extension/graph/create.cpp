@@ -1,19 +1,31 @@
-// knn_graph_create: writes a graph to a new table, adds a primary key, and measures its recall.
+// knn_graph_create: writes a graph to a new table with a primary key, and measures its recall.
+//
+// To everybody else it is CREATE TABLE AS and ALTER TABLE ... ADD PRIMARY KEY, in one transaction.
+// The table is created empty. Where edge_pages.h can fill it, the primary key is added next, and
+// the pages of both are written along with each other; else rows are inserted, and then the key is
+// added.
 
 #include <cstring>
 
+#include "kernels/knn_graph.h"
+#include "extension/graph/edge_pages.h"
+#include "extension/graph/edge_table.h"
 #include "extension/graph/functions.h"
 #include "extension/graph/table.h"
 #include "extension/util/signature.h"
 
 extern "C" {
+#include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 }
@@ -53,9 +65,94 @@ void execute(const char* query, int expected, const char* what) {
     PG_END_TRY();
 }
 
-// An integer argument as an SQL literal.
-char* constant_or_null(FunctionCallInfo fcinfo, int number) {
-    return PG_ARGISNULL(number) ? pstrdup("NULL") : psprintf("%d", PG_GETARG_INT32(number));
+// The table that is made, and what is made of it.
+struct NewGraph {
+    char* name;  // qualified: search_path could resolve the bare name to another schema
+    const char* relation;
+    Oid schema;
+    const char* key_type;
+    GraphForm form;
+    bool unlogged;
+};
+
+// By its name, as nothing of it is locked while statements run that change it.
+Oid find_graph(const NewGraph& graph) {
+    const Oid found = get_relname_relid(graph.relation, graph.schema);
+    if (!OidIsValid(found))
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                        errmsg("relation \"%s\" does not exist", graph.relation),
+                        errdetail("It was removed while the graph was made.")));
+    return found;
+}
+
+void create_empty(const NewGraph& graph) {
+    const char* type = graph.key_type;
+    const char* columns =
+        graph.form == GraphForm::edges
+            ? psprintf(
+                  "NULL::pg_catalog.%s AS src, NULL::pg_catalog.int4 AS rank, "
+                  "NULL::pg_catalog.%s AS dst, NULL::pg_catalog.float4 AS distance",
+                  type, type)
+            : psprintf(
+                  "NULL::pg_catalog.%s AS src, NULL::pg_catalog.%s[] AS neighbors, "
+                  "NULL::pg_catalog.float4[] AS distances",
+                  type, type);
+    execute(psprintf("CREATE %sTABLE %s AS SELECT %s WITH NO DATA",
+                     graph.unlogged ? "UNLOGGED " : "", graph.name, columns),
+            SPI_OK_UTILITY, "make the graph");
+}
+
+void add_primary_key(const NewGraph& graph) {
+    execute(psprintf("ALTER TABLE %s ADD PRIMARY KEY (%s)", graph.name,
+                     graph.form == GraphForm::edges ? "src, rank" : "src"),
+            SPI_OK_UTILITY, "add a primary key");
+}
+
+// Writes the graph as pages; false: the table is none that can be filled so. Triggers on DDL may
+// have changed it.
+bool write_as_pages(const NewGraph& graph, GraphCall* call, int64* edges) {
+    if (graph.form != GraphForm::edges || call->columns.names) return false;
+    Relation table = table_open(find_graph(graph), NoLock);
+    bool fits = takes_edge_pages(table) && RelationGetIndexList(table) == NIL;
+    table_close(table, NoLock);
+    if (!fits) return false;
+    add_primary_key(graph);
+    table = table_open(find_graph(graph), NoLock);
+    List* indexes = RelationGetIndexList(table);
+    Relation index =
+        list_length(indexes) == 1 ? index_open(linitial_oid(indexes), NoLock) : nullptr;
+    if (!index || !takes_edge_pages(table) || !takes_edge_leaves(index))
+        ereport(ERROR,
+                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                 errmsg("relation \"%s\" was changed while the graph was made", graph.relation)));
+    const Oid index_number = RelationGetRelid(index);
+    EdgeWriter* writer = open_page_writer(table, index);
+    make_graph(call, writer, true);
+    *edges = writer->count;
+    const bool complete = end_page_writer(writer);
+    index_close(index, NoLock);
+    table_close(table, NoLock);
+    if (!complete)
+        execute(psprintf("REINDEX INDEX %s", qualified_name(index_number)), SPI_OK_UTILITY,
+                "add a primary key");
+    return true;
+}
+
+void write_as_rows(const NewGraph& graph, GraphCall* call, int64* edges) {
+    Relation table = table_open(find_graph(graph), NoLock);
+    EdgeWriter* writer = open_row_writer(table, call->columns.names, graph.form);
+    make_graph(call, writer, true);
+    *edges = writer->count;
+    end_row_writer(writer);
+    table_close(table, NoLock);
+    add_primary_key(graph);
+}
+
+bool flag_argument(FunctionCallInfo fcinfo, int number, const char* name) {
+    if (PG_ARGISNULL(number))
+        ereport(ERROR,
+                (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
+    return PG_GETARG_BOOL(number);
 }
 
 }  // namespace
@@ -65,7 +162,7 @@ char* constant_or_null(FunctionCallInfo fcinfo, int number) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_graph_create) {
-    check_signature(fcinfo, 11, 4);
+    check_signature(fcinfo, 13, 4);
     constexpr const char* names[] = {"graph", "table",  "key",   "vector_column",
                                      "k",     "method", "metric"};
     refuse_null_arguments(fcinfo, names, lengthof(names));
@@ -76,10 +173,13 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     const MemoryContext context = CurrentMemoryContext;
     const RangeVar* name = makeRangeVarFromNameList(
         textToQualifiedNameList(cstring_to_text(text_argument(fcinfo, 0))));
-    // Qualified from here on: search_path could resolve the bare name to another schema.
-    const Oid place = RangeVarGetCreationNamespace(name);
-    char* graph = quote_qualified_identifier(get_namespace_name(place), name->relname);
-    if (OidIsValid(get_relname_relid(name->relname, place)))
+    NewGraph graph = {};
+    graph.form = flag_argument(fcinfo, 11, "compact") ? GraphForm::compact : GraphForm::edges;
+    graph.unlogged = flag_argument(fcinfo, 12, "unlogged");
+    graph.schema = RangeVarGetCreationNamespace(name);
+    graph.relation = name->relname;
+    graph.name = quote_qualified_identifier(get_namespace_name(graph.schema), name->relname);
+    if (OidIsValid(get_relname_relid(name->relname, graph.schema)))
         ereport(ERROR, (errcode(ERRCODE_DUPLICATE_TABLE),
                         errmsg("relation \"%s\" already exists", name->relname),
                         errhint("Choose another name, drop it first, or bring a graph up to date "
@@ -90,42 +190,35 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
                         errmsg("relation with OID %u does not exist", table)));
     const char* schema =
         quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
-    const char* key = quote_literal_cstr(NameStr(*PG_GETARG_NAME(2)));
-    const char* vector_column = quote_literal_cstr(NameStr(*PG_GETARG_NAME(3)));
-    const char* metric = quote_literal_cstr(text_argument(fcinfo, 6));
     // The graph's columns have the type of the keys.
-    const char* type = key_type_name(table, NameStr(*PG_GETARG_NAME(2)));
-    const char* function = strcmp(type, "int8") == 0 ? "knn_graph" : "knn_graph_text";
+    graph.key_type = key_type_name(table, NameStr(*PG_GETARG_NAME(2)));
 
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
     const TimestampTz begin = GetCurrentTimestamp();
-    const char* literal = quote_literal_cstr(qualified_name(table));
-    execute(psprintf("CREATE TABLE %s AS SELECT src::pg_catalog.%s AS src, rank, "
-                     "dst::pg_catalog.%s AS dst, distance FROM %s.%s(%s::pg_catalog.regclass, "
-                     "%s::pg_catalog.name, %s::pg_catalog.name, %d::pg_catalog.int4, "
-                     "%s::pg_catalog.text, %s::pg_catalog.text, %s::pg_catalog.int4, "
-                     "%s::pg_catalog.int4, %s::pg_catalog.int4, %s::pg_catalog.int4)",
-                     graph, type, type, schema, function, literal, key, vector_column,
-                     PG_GETARG_INT32(4), quote_literal_cstr(text_argument(fcinfo, 5)), metric,
-                     constant_or_null(fcinfo, 7), constant_or_null(fcinfo, 8),
-                     constant_or_null(fcinfo, 9), constant_or_null(fcinfo, 10)),
-            SPI_OK_UTILITY, "make the graph");
-    const uint64 edges = SPI_processed;
-    execute(psprintf("ALTER TABLE %s ADD PRIMARY KEY (src, rank)", graph), SPI_OK_UTILITY,
-            "add a primary key");
+    GraphCall call = read_graph_call(fcinfo, 1);
+    if (strcmp(graph.key_type, "int8") != 0) call.columns.names = new_key_names(graph_memory());
+    create_empty(graph);
+    // A new snapshot, as the statement that fills a table would take.
+    PushActiveSnapshot(GetTransactionSnapshot());
+    int64 edges = 0;
+    if (!write_as_pages(graph, &call, &edges)) write_as_rows(graph, &call, &edges);
+    PopActiveSnapshot();
     const float8 seconds = static_cast<float8>(GetCurrentTimestamp() - begin) / USECS_PER_SEC;
-    execute(psprintf("SELECT %s.knn_graph_recall(%s::pg_catalog.regclass, "
-                     "%s::pg_catalog.regclass, %s::pg_catalog.name, %s::pg_catalog.name, "
-                     "100::pg_catalog.int4, %s::pg_catalog.text)",
-                     schema, quote_literal_cstr(graph), literal, key, vector_column, metric),
-            SPI_OK_SELECT, "measure recall");
+    execute(
+        psprintf("SELECT %s.knn_graph_recall(%s::pg_catalog.regclass, "
+                 "%s::pg_catalog.regclass, %s::pg_catalog.name, %s::pg_catalog.name, "
+                 "100::pg_catalog.int4, %s::pg_catalog.text)",
+                 schema, quote_literal_cstr(graph.name), quote_literal_cstr(qualified_name(table)),
+                 quote_literal_cstr(NameStr(*PG_GETARG_NAME(2))),
+                 quote_literal_cstr(NameStr(*PG_GETARG_NAME(3))),
+                 quote_literal_cstr(text_argument(fcinfo, 6))),
+        SPI_OK_SELECT, "measure recall");
     bool no_recall;
     const Datum recall = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &no_recall);
     const float8 measured = no_recall ? 0 : DatumGetFloat8(recall);
     SPI_finish();
     MemoryContextSwitchTo(context);
-    const Oid created = get_relname_relid(name->relname, place);
-    Datum values[4] = {ObjectIdGetDatum(created), Int64GetDatum(static_cast<int64>(edges)),
+    Datum values[4] = {ObjectIdGetDatum(find_graph(graph)), Int64GetDatum(edges),
                        Float8GetDatum(seconds), Float8GetDatum(measured)};
     bool nulls[4] = {false, false, false, no_recall};
     return HeapTupleGetDatum(heap_form_tuple(descriptor, values, nulls));

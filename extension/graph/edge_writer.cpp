@@ -11,21 +11,46 @@ extern "C" {
 
 namespace pgwarp {
 
-struct EdgeWriter {
+namespace {
+
+struct ResultWriter {
+    EdgeWriter writer;
     Tuplestorestate* rows;
-    TupleTableSlot* slot;   // the row; the tuplestore copies it
-    const KeyNames* names;  // null: there are addresses of the row's values
+    TupleTableSlot* slot;  // the row; the tuplestore copies it
+    const KeyNames* names;
+    // Addresses of the row's values, where there are no names.
     char* src;
     char* rank;
     char* dst;
     char* distance;
 };
 
+void write_row(EdgeWriter* edges, int64 src, int32 rank, int64 dst, float4 distance) {
+    ResultWriter* writer = reinterpret_cast<ResultWriter*>(edges);
+    memcpy(writer->src, &src, sizeof(src));
+    memcpy(writer->rank, &rank, sizeof(rank));
+    memcpy(writer->dst, &dst, sizeof(dst));
+    memcpy(writer->distance, &distance, sizeof(distance));
+    tuplestore_puttupleslot(writer->rows, writer->slot);
+}
+
+void write_named_row(EdgeWriter* edges, int64 src, int32 rank, int64 dst, float4 distance) {
+    ResultWriter* writer = reinterpret_cast<ResultWriter*>(edges);
+    const Datum values[] = {key_datum(writer->names, src), Int32GetDatum(rank),
+                            key_datum(writer->names, dst), Float4GetDatum(distance)};
+    ExecClearTuple(writer->slot);
+    memcpy(writer->slot->tts_values, values, sizeof(values));
+    memset(writer->slot->tts_isnull, 0, lengthof(values) * sizeof(bool));
+    tuplestore_puttupleslot(writer->rows, ExecStoreVirtualTuple(writer->slot));
+}
+
+}  // namespace
+
 EdgeWriter* open_edge_writer(const ReturnSetInfo* result, const KeyNames* names) {
     const Oid key = names ? TEXTOID : INT8OID;
     const Oid types[] = {key, INT4OID, key, FLOAT4OID};
     const TupleDesc columns = result->setDesc;
-    EdgeWriter* writer = static_cast<EdgeWriter*>(palloc0(sizeof(EdgeWriter)));
+    ResultWriter* writer = static_cast<ResultWriter*>(palloc0(sizeof(ResultWriter)));
     Datum values[lengthof(types)] = {Int64GetDatum(0), Int32GetDatum(0), Int64GetDatum(0),
                                      Float4GetDatum(0)};
     bool nulls[lengthof(types)] = {};
@@ -35,9 +60,10 @@ EdgeWriter* open_edge_writer(const ReturnSetInfo* result, const KeyNames* names)
             elog(ERROR, "column %d of an edge is of another type", i + 1);
     writer->rows = result->setResult;
     writer->names = names;
+    writer->writer.write = names ? write_named_row : write_row;
     if (names) {
         writer->slot = MakeSingleTupleTableSlot(columns, &TTSOpsVirtual);
-        return writer;
+        return &writer->writer;
     }
     MinimalTuple row = compat_form_minimal_tuple(columns, values, nulls);
     char* data = reinterpret_cast<char*>(row) + row->t_hoff - MINIMAL_TUPLE_OFFSET;
@@ -57,24 +83,7 @@ EdgeWriter* open_edge_writer(const ReturnSetInfo* result, const KeyNames* names)
     writer->rank = places[1];
     writer->dst = places[2];
     writer->distance = places[3];
-    return writer;
-}
-
-void write_edge(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4 distance) {
-    if (writer->names) {
-        const Datum values[] = {key_datum(writer->names, src), Int32GetDatum(rank),
-                                key_datum(writer->names, dst), Float4GetDatum(distance)};
-        ExecClearTuple(writer->slot);
-        memcpy(writer->slot->tts_values, values, sizeof(values));
-        memset(writer->slot->tts_isnull, 0, lengthof(values) * sizeof(bool));
-        tuplestore_puttupleslot(writer->rows, ExecStoreVirtualTuple(writer->slot));
-        return;
-    }
-    memcpy(writer->src, &src, sizeof(src));
-    memcpy(writer->rank, &rank, sizeof(rank));
-    memcpy(writer->dst, &dst, sizeof(dst));
-    memcpy(writer->distance, &distance, sizeof(distance));
-    tuplestore_puttupleslot(writer->rows, writer->slot);
+    return &writer->writer;
 }
 
 }  // namespace pgwarp

@@ -1,8 +1,5 @@
-// Edges as rows of a function's result: (src, rank, dst, distance).
-//
-// Where keys are integers, all rows have the same layout, without nulls and variable lengths. So
-// one tuple is formed once, and each edge overwrites its values: a graph may have ten million
-// edges.
+// Where edges of a graph are written: rows (src, rank, dst, distance) of a function's result, or a
+// new table (edge_table.h).
 #pragma once
 
 #include "extension/compat.h"
@@ -10,10 +7,24 @@
 
 namespace pgwarp {
 
-struct EdgeWriter;
+// What all writers begin with.
+struct EdgeWriter {
+    void (*write)(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4 distance);
+    int64 count;
+};
+
 // For a function that returns a materialized set of (bigint, integer, bigint, real), or with names
 // (text, integer, text, real). Allocated in the current memory context.
+//
+// Where keys are integers, all rows have the same layout, without nulls and variable lengths. So
+// one tuple is formed once, and each edge overwrites its values: a graph may have ten million
+// edges.
 EdgeWriter* open_edge_writer(const ReturnSetInfo* result, const KeyNames* names);
-void write_edge(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4 distance);
+
+// The edges of a source follow each other, by rank.
+inline void write_edge(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4 distance) {
+    ++writer->count;
+    writer->write(writer, src, rank, dst, distance);
+}
 
 }  // namespace pgwarp

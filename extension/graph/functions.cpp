@@ -14,6 +14,7 @@
 extern "C" {
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 }
 
 namespace pgwarp {
@@ -75,23 +76,21 @@ GraphJob make_graph_job(FunctionCallInfo fcinfo, Metric metric, int32 k, const G
 
 namespace {
 
-enum class Method { automatic, exact, nn_descent, ivfpq };
-
-Method method_called(const char* name) {
-    if (strcmp(name, "auto") == 0) return Method::automatic;
-    if (strcmp(name, "exact") == 0) return Method::exact;
-    if (strcmp(name, "nn_descent") == 0) return Method::nn_descent;
-    if (strcmp(name, "ivfpq") == 0) return Method::ivfpq;
+GraphMethod method_called(const char* name) {
+    if (strcmp(name, "auto") == 0) return GraphMethod::automatic;
+    if (strcmp(name, "exact") == 0) return GraphMethod::exact;
+    if (strcmp(name, "nn_descent") == 0) return GraphMethod::nn_descent;
+    if (strcmp(name, "ivfpq") == 0) return GraphMethod::ivfpq;
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown method \"%s\"", name),
                     errhint("Methods are auto, exact, nn_descent and ivfpq.")));
-    return Method::automatic;
+    return GraphMethod::automatic;
 }
 
 // One core compares all pairs of this many rows in about a second.
 constexpr Size rows_for_exact = 10000;
 
-bool choose_exact(Method method, const GraphSet& set) {
-    if (method != Method::automatic) return method == Method::exact;
+bool choose_exact(GraphMethod method, const GraphSet& set) {
+    if (method != GraphMethod::automatic) return method == GraphMethod::exact;
     const bool exact = set.count <= rows_for_exact;
     ereport(NOTICE, (errmsg("method %s for a graph of %zu rows", exact ? "exact" : "nn_descent",
                             set.count)));
@@ -107,16 +106,72 @@ void refuse_knob(FunctionCallInfo fcinfo, int number, const char* name, const ch
 }
 
 // Sets ivfpq.probes until AtEOXact_GUC() with the level this returns.
-int set_probes(FunctionCallInfo fcinfo, int number) {
+int set_probes(uint32 probes) {
     const int level = NewGUCNestLevel();
-    const uint32 probes = knob(fcinfo, number, "probes", max_lists, 0);
     if (probes > 0)
         set_config_option("ivfpq.probes", psprintf("%u", probes), PGC_USERSET, PGC_S_SESSION,
                           GUC_ACTION_SAVE, true, 0, false);
     return level;
 }
 
+// Row numbers by key; null: rows are in this order already.
+uint32* order_by_key(const GraphSet& set) {
+    if (std::is_sorted(set.keys, set.keys + set.count)) return nullptr;
+    KeyedRow* sorted = sort_by_key(set);
+    uint32* order = static_cast<uint32*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, set.count * sizeof(uint32)));
+    for (Size i = 0; i < set.count; ++i) order[i] = sorted[i].row;
+    pfree(sorted);
+    return order;
+}
+
 }  // namespace
+
+GraphCall read_graph_call(FunctionCallInfo fcinfo, int first) {
+    const int probes = first + 8;
+    const GraphKnobs knobs = {first + 6, first + 7, first + 9};
+    if (PG_ARGISNULL(knobs.seed))
+        ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("seed must not be null")));
+    GraphCall call = {};
+    call.method = method_called(text_argument(fcinfo, first + 4));
+    const bool by_index = call.method == GraphMethod::ivfpq;
+    refuse_knob(fcinfo, probes, "probes", "ivfpq", by_index);
+    const bool may_descend =
+        call.method == GraphMethod::nn_descent || call.method == GraphMethod::automatic;
+    refuse_knob(fcinfo, knobs.samples, "samples", "nn_descent", may_descend);
+    refuse_knob(fcinfo, knobs.iterations, "iterations", "nn_descent", may_descend);
+    const Metric metric = graph_metric_called(text_argument(fcinfo, first + 5));
+    call.job = make_graph_job(fcinfo, metric, PG_GETARG_INT32(first + 3), knobs);
+    call.probes = knob(fcinfo, probes, "probes", max_lists, 0);
+    call.columns = {PG_GETARG_OID(first), NameStr(*PG_GETARG_NAME(first + 2)),
+                    NameStr(*PG_GETARG_NAME(first + 1))};
+    return call;
+}
+
+void make_graph(GraphCall* call, EdgeWriter* writer, bool in_order) {
+    const TableColumns& columns = call->columns;
+    GraphJob* job = &call->job;
+    begin_graph_progress(columns.table);
+    if (call->method == GraphMethod::ivfpq) {
+        const int level = set_probes(call->probes);
+        build_graph_by_index({columns, job->metric, job->k, writer});
+        AtEOXact_GUC(true, level);
+    } else {
+        GraphSet set =
+            read_graph_set(columns, job->metric, {job->options.degree, job->k, job->threads});
+        report_left_out(set);
+        const bool exact = choose_exact(call->method, set);
+        start_builder(job, set.count, set.dims, exact);
+        EdgeRows rows{writer, &set};
+        EdgeSink sink = rows_sink(&rows);
+        if (in_order) sink.order = order_by_key(set);
+        build_graph(*job, &set, exact, sink);
+        end_builder(job);
+        if (set.file) BufFileClose(set.file);
+        report_graph_times(columns.table, set.count);
+    }
+    end_graph_progress();
+}
 
 }  // namespace pgwarp
 
@@ -126,39 +181,10 @@ PGWARP_FUNCTION(pgwarp_knn_graph) {
     check_signature(fcinfo, 10, 4);
     constexpr const char* names[] = {"table", "key", "vector_column", "k", "method", "metric"};
     refuse_null_arguments(fcinfo, names, lengthof(names));
-    constexpr int probes = 8;
-    constexpr GraphKnobs knobs = {6, 7, 9};
-    if (PG_ARGISNULL(knobs.seed))
-        ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("seed must not be null")));
-    const Oid table = PG_GETARG_OID(0);
-    const Method method = method_called(text_argument(fcinfo, 4));
-    refuse_knob(fcinfo, probes, "probes", "ivfpq", method == Method::ivfpq);
-    const bool may_descend = method == Method::nn_descent || method == Method::automatic;
-    refuse_knob(fcinfo, knobs.samples, "samples", "nn_descent", may_descend);
-    refuse_knob(fcinfo, knobs.iterations, "iterations", "nn_descent", may_descend);
-    const Metric metric = graph_metric_called(text_argument(fcinfo, 5));
-    GraphJob job = make_graph_job(fcinfo, metric, PG_GETARG_INT32(3), knobs);
-    TableColumns columns = {table, NameStr(*PG_GETARG_NAME(2)), NameStr(*PG_GETARG_NAME(1))};
+    GraphCall call = read_graph_call(fcinfo, 0);
     compat_init_materialized(fcinfo);
     const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
-    columns.names = names_in_result(result, 0, graph_memory());
-
-    begin_graph_progress(table);
-    if (method == Method::ivfpq) {
-        const int level = set_probes(fcinfo, probes);
-        build_graph_by_index({columns, metric, job.k, result});
-        AtEOXact_GUC(true, level);
-    } else {
-        GraphSet set = read_graph_set(columns, metric, {job.options.degree, job.k, job.threads});
-        report_left_out(set);
-        const bool exact = choose_exact(method, set);
-        start_builder(&job, set.count, set.dims, exact);
-        EdgeRows rows{open_edge_writer(result, columns.names), &set};
-        build_graph(job, &set, exact, rows_sink(&rows));
-        end_builder(&job);
-        if (set.file) BufFileClose(set.file);
-        report_graph_times(table, set.count);
-    }
-    end_graph_progress();
+    call.columns.names = names_in_result(result, 0, graph_memory());
+    make_graph(&call, open_edge_writer(result, call.columns.names), false);
     return static_cast<Datum>(0);
 }

@@ -4,6 +4,7 @@
 #include "kernels/knn_graph.h"
 #include "extension/compat.h"
 #include "extension/graph/build.h"
+#include "extension/table/table_reader.h"
 
 namespace pgwarp {
 
@@ -25,5 +26,21 @@ struct GraphKnobs {
     int seed;
 };
 GraphJob make_graph_job(FunctionCallInfo fcinfo, Metric metric, int32 k, const GraphKnobs& knobs);
+
+enum class GraphMethod : uint8 { automatic, exact, nn_descent, ivfpq };
+
+// What a call of knn_graph or knn_graph_create asks for.
+struct GraphCall {
+    TableColumns columns;
+    GraphMethod method;
+    GraphJob job;
+    uint32 probes;  // of ivfpq; 0: by its settings
+};
+// The arguments from this one on are table, key, vector_column, k, method, metric, samples,
+// iterations, probes, seed. Reports an error where one of them makes no sense.
+GraphCall read_graph_call(FunctionCallInfo fcinfo, int first);
+// Reads the table and writes its graph, with progress. `in_order`: sources by key, where memory has
+// room for all lists.
+void make_graph(GraphCall* call, EdgeWriter* writer, bool in_order);
 
 }  // namespace pgwarp

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/workers.h"
 #include "extension/graph/given.h"
 #include "extension/graph/metric.h"
 #include "extension/graph/parts.h"
@@ -71,12 +72,52 @@ FoundEdge find_edge(const KeyedEdge& edge, const GraphSet& set, const KeyedRow* 
     return found;
 }
 
+FoundEdge* find_edges(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
+                      int threads) {
+    constexpr Size edges_of_task = 16384;
+    const Size count = given.edges.count;
+    if (given.edges.file) return nullptr;
+    auto* found = static_cast<FoundEdge*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(count, 1) * sizeof(FoundEdge)));
+    const TableEdges& edges = given.edges.edges;
+    run_graph_kernel([&] {
+        Workers workers(threads, query_interrupts());
+        workers.run((count + edges_of_task - 1) / edges_of_task, [&](size_t task, int) {
+            const Size end = std::min(count, (task + 1) * edges_of_task);
+            for (Size i = task * edges_of_task; i < end; ++i)
+                found[i] = find_edge({edges.src[i], edges.dst[i], edges.distance[i], edges.rank[i]},
+                                     set, sorted);
+        });
+    });
+    return found;
+}
+
+void move_found(FoundEdge* found, Size count, const uint32* moved) {
+    for (Size i = 0; i < count; ++i) {
+        if (found[i].src != no_row) found[i].src = moved[found[i].src];
+        if (found[i].dst != no_row) found[i].dst = moved[found[i].dst];
+    }
+}
+
+namespace {
+
+// Calls use(edge, found) for all edges.
+template <typename Use>
+void for_found(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
+               const FoundEdge* known, const Use& use) {
+    Size i = 0;
+    for_edges(given.edges, [&](const KeyedEdge& edge) {
+        use(edge, known ? known[i++] : find_edge(edge, set, sorted));
+    });
+}
+
+}  // namespace
+
 void load_given(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted, Size begin,
-                Size end, uint32 degree, Edge* lists) {
+                Size end, uint32 degree, Edge* lists, const FoundEdge* known) {
     Looked looked = {};
     const auto within = [&](uint32 row) { return row != no_row && row >= begin && row < end; };
-    for_edges(given.edges, [&](const KeyedEdge& written) {
-        const FoundEdge found = find_edge(written, set, sorted);
+    for_found(given, set, sorted, known, [&](const KeyedEdge&, const FoundEdge& found) {
         if (!within(found.src) || !within(found.dst) || found.src == found.dst) return;
         ++looked.edges;
         if (!found.as_written) ++looked.others;
@@ -174,16 +215,22 @@ uint32* alloc_counts(Size rows) {
 }  // namespace
 
 bool* find_whole_rows(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
-                      uint32 k) {
+                      uint32 k, const FoundEdge* known) {
     bool* whole = alloc_whole(set.count);
     uint32* counts = alloc_counts(set.count);
-    for_edges(given.edges, [&](const KeyedEdge& edge) {
-        const FoundEdge found = find_edge(edge, set, sorted);
+    uint64* rank_sums = static_cast<uint64*>(MemoryContextAllocExtended(
+        CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(uint64),
+        MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
+    for_found(given, set, sorted, known, [&](const KeyedEdge& edge, const FoundEdge& found) {
         if (found.src == no_row) return;
         ++counts[found.src];
-        if (!found.as_written) whole[found.src] = false;
+        rank_sums[found.src] += static_cast<uint64>(edge.rank);
+        if (!found.as_written || edge.rank < 1) whole[found.src] = false;
     });
     check_lengths(counts, set.count, k, whole);
+    for (Size row = 0; row < set.count; ++row)
+        if (rank_sums[row] != uint64{counts[row]} * (counts[row] + 1) / 2) whole[row] = false;
+    pfree(rank_sums);
     pfree(counts);
     return whole;
 }

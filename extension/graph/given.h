@@ -25,16 +25,22 @@ struct FoundEdge {
 };
 // For a set in memory.
 FoundEdge find_edge(const KeyedEdge& edge, const GraphSet& set, const KeyedRow* sorted);
+// All edges of the graph for a set in memory, found by threads; null if they are in a file.
+FoundEdge* find_edges(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
+                      int threads);
+// The same edges after rows have moved: (count), new numbers by the old ones.
+void move_found(FoundEdge* found, Size count, const uint32* moved);
 
 // Adds edges between rows [begin, end) to the lists, (count)(degree). Edges of rows that are gone
 // are left out. Reports an error if most distances in the table are not those of the metric.
+// `known`: by find_edges(), or null.
 void load_given(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted, Size begin,
-                Size end, uint32 degree, Edge* lists);
+                Size end, uint32 degree, Edge* lists, const FoundEdge* known = nullptr);
 
 // Rows whose lists in the graph are whole: as many edges as there can be, all to rows that still
-// exist, with distances that are still right. Returns (count).
+// exist, with distances that are still right. Returns (count). `known`: as above.
 bool* find_whole_rows(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
-                      uint32 k);
+                      uint32 k, const FoundEdge* known);
 // The same for a set in a file.
 bool* find_whole_by_parts(const Parts& parts, const GivenGraph& given, const KeyedRow* sorted);
 

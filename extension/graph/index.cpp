@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "kernels/knn_graph.h"
-#include "extension/graph/edge_writer.h"
 #include "extension/graph/index.h"
 #include "extension/graph/progress.h"
 #include "extension/graph/set.h"
@@ -70,14 +69,14 @@ bool is_zero(const float* vector, uint32 dims) {
 
 // The search was for k + 1 rows, as a row finds itself. If it has k + 1 duplicates or more, these
 // may fill all places; the first k are written then.
-void put_found(const IndexGraph& graph, EdgeWriter* writer, int64 key, const KnnRows& found) {
+void put_found(const IndexGraph& graph, int64 key, const KnnRows& found) {
     int32 rank = 0;
     for (uint32 i = 0; i < found.count && rank < static_cast<int32>(graph.k); ++i) {
         const KnnRow& row = found.rows[i];
         if (row.key_is_null || row.key == key) continue;
         // A zero vector has no cosine distance.
         if (row.distance != row.distance) continue;
-        write_edge(writer, key, ++rank, row.key, static_cast<float4>(row.distance));
+        write_edge(graph.writer, key, ++rank, row.key, static_cast<float4>(row.distance));
     }
 }
 
@@ -92,7 +91,6 @@ void build_graph_by_index(const IndexGraph& graph) {
     const Size room = most_queries(batch);
     float* vectors = static_cast<float*>(
         MemoryContextAllocHuge(CurrentMemoryContext, room * index.dims * sizeof(float)));
-    EdgeWriter* writer = open_edge_writer(graph.result, graph.columns.names);
     GraphSet set = {};
     set.metric = graph.metric;
     Size key_room = room;
@@ -112,7 +110,7 @@ void build_graph_by_index(const IndexGraph& graph) {
                 ++set.zeros;
                 continue;
             }
-            put_found(graph, writer, keys[i], rows_of(batch, static_cast<uint32>(i)));
+            put_found(graph, keys[i], rows_of(batch, static_cast<uint32>(i)));
         }
         set.count += count;
         report_graph_stage(GraphStage::searching, static_cast<int64>(set.count), 0);

@@ -3,6 +3,7 @@
 
 #include "kernels/knn_graph.h"
 #include "extension/compat.h"
+#include "extension/graph/edge_writer.h"
 #include "extension/table/table_reader.h"
 
 namespace pgwarp {
@@ -11,7 +12,7 @@ struct IndexGraph {
     TableColumns columns;
     Metric metric;
     uint32 k;
-    const ReturnSetInfo* result;  // of (src, rank, dst, distance)
+    EdgeWriter* writer;
 };
 
 // The table's index for searches by this metric; an error if it has none, whose hint names a method

@@ -44,12 +44,13 @@ Edge* alloc_lists(Size count, uint32 degree) {
 
 void put_lists(const GraphJob& job, const Edge* lists, Size count, uint32 degree,
                const EdgeSink& sink) {
-    for (Size row = 0; row < count; ++row) {
-        if (row % 1024 == 0) {
+    for (Size i = 0; i < count; ++i) {
+        if (i % 1024 == 0) {
             CHECK_FOR_INTERRUPTS();
-            report_graph_stage(GraphStage::writing, static_cast<int64>(row),
+            report_graph_stage(GraphStage::writing, static_cast<int64>(i),
                                static_cast<int64>(count));
         }
+        const Size row = sink.order ? sink.order[i] : i;
         const Edge* list = lists + row * degree;
         uint32 there = 0;
         while (there < std::min(job.k, degree) && list[there].row != no_row) ++there;

@@ -41,6 +41,8 @@ Edge* alloc_lists(Size count, uint32 degree);
 struct EdgeSink {
     void (*put)(void* state, Size row, const Edge* edges, uint32 count);
     void* state;
+    // (rows): numbers of rows in the order in which put_lists() puts them; null: as they are.
+    const uint32* order = nullptr;
 };
 
 // Passes the first k edges of each list, (count)(degree), to the sink.

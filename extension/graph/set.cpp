@@ -327,10 +327,24 @@ KeyedRow* sort_by_key(const GraphSet& set) {
 }
 
 uint32 find_key(const KeyedRow* sorted, Size count, int64 key) {
-    const KeyedRow* found =
-        std::lower_bound(sorted, sorted + count, key,
-                         [](const KeyedRow& row, int64 wanted) { return row.key < wanted; });
-    return found != sorted + count && found->key == key ? found->row : no_row;
+    if (count == 0 || key < sorted[0].key || key > sorted[count - 1].key) return no_row;
+    const auto before = [](const KeyedRow& row, int64 wanted) { return row.key < wanted; };
+    // Keys that a sequence gave out are where their share of the range says, or near.
+    constexpr Size window = 16;
+    const auto offset =
+        static_cast<double>(static_cast<uint64>(key) - static_cast<uint64>(sorted[0].key));
+    const auto range = static_cast<double>(static_cast<uint64>(sorted[count - 1].key) -
+                                           static_cast<uint64>(sorted[0].key));
+    const auto guess =
+        std::min(count - 1,
+                 static_cast<Size>(offset * static_cast<double>(count - 1) / std::max(range, 1.0)));
+    if (sorted[guess].key == key) return sorted[guess].row;
+    const KeyedRow* begin = sorted + (guess > window ? guess - window : 0);
+    const KeyedRow* end = sorted + std::min(count, guess + window);
+    if (begin->key > key) begin = sorted;
+    if (end[-1].key < key) end = sorted + count;
+    const KeyedRow* found = std::lower_bound(begin, end, key, before);
+    return found != end && found->key == key ? found->row : no_row;
 }
 
 }  // namespace pgwarp

@@ -4,12 +4,20 @@
 #include "extension/table/columns.h"
 
 extern "C" {
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "executor/tuptable.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rls.h"
+#include "utils/snapmgr.h"
 }
 
 namespace pgwarp {
@@ -56,10 +64,33 @@ void check_graph_column(Oid graph, const char* name, bool number, const KeyNames
                      "knn_graph_text() does.")));
 }
 
+// An array of the compact form. Its elements are keys, or distances where `number` is set.
+void check_array_column(Oid graph, const char* name, bool number, const KeyNames* names) {
+    const Oid type = column_type(graph, name);
+    const Oid element = get_base_element_type(type);
+    Oid base = InvalidOid;
+    if (OidIsValid(element) && (number ? element == FLOAT4OID || element == FLOAT8OID
+                                       : is_key_type(names, element, &base)))
+        return;
+    ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+                    errmsg("\"%s\" is not a graph", get_rel_name(graph)),
+                    OidIsValid(type)
+                        ? errdetail("Its column \"%s\" is of type %s.", name, format_type_be(type))
+                        : errdetail("It has no column \"%s\".", name),
+                    errhint("A compact graph has the columns src bigint, neighbors bigint[] and "
+                            "distances real[], or src and neighbors of uuid or text.")));
+}
+
 void check_graph_table(Oid graph, const KeyNames* names) {
     if (!get_rel_name(graph))
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("relation with OID %u does not exist", graph)));
+    if (is_compact_graph(graph)) {
+        check_graph_column(graph, "src", false, names);
+        check_array_column(graph, "neighbors", false, names);
+        check_array_column(graph, "distances", true, nullptr);
+        return;
+    }
     for (const char* name : {"src", "dst"}) check_graph_column(graph, name, false, names);
     check_graph_column(graph, "rank", false, nullptr);
     check_graph_column(graph, "distance", true, nullptr);
@@ -81,6 +112,12 @@ void make_room(GrowingEdges* growing, Size wanted) {
     grow_array(*growing, &growing->edges.distance);
 }
 
+[[noreturn]] void report_null(Oid graph) {
+    ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+                    errmsg("graph \"%s\" has an edge with a null", get_rel_name(graph))));
+    pg_unreachable();
+}
+
 // Copies the fetched rows; `edges` has room for rows_at_once.
 void take_fetched(Oid graph, KeyNames* names, TableEdges* edges) {
     const Oid key_type = names ? TEXTOID : INT8OID;
@@ -91,10 +128,7 @@ void take_fetched(Oid graph, KeyNames* names, TableEdges* edges) {
             bool is_null;
             values[c] =
                 SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, c + 1, &is_null);
-            if (is_null)
-                ereport(ERROR,
-                        (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-                         errmsg("graph \"%s\" has an edge with a null", get_rel_name(graph))));
+            if (is_null) report_null(graph);
         }
         edges->src[edges->count] = key_of(names, values[0], key_type);
         edges->rank[edges->count] = DatumGetInt32(values[1]);
@@ -115,8 +149,14 @@ void scan_edges(Oid graph, KeyNames* names, const char* condition, Datum argumen
     initStringInfo(&query);
     appendStringInfo(&query,
                      "SELECT src::pg_catalog.%s, rank::pg_catalog.int4, dst::pg_catalog.%s, "
-                     "distance::pg_catalog.float4 FROM %s%s",
-                     key_type, key_type, qualified_name(graph), condition);
+                     "distance::pg_catalog.float4 FROM %s%s%s",
+                     key_type, key_type, qualified_name(graph),
+                     is_compact_graph(graph)
+                         ? ", ROWS FROM (pg_catalog.unnest(neighbors), "
+                           "pg_catalog.unnest(distances)) WITH ORDINALITY AS list (dst, distance, "
+                           "rank)"
+                         : "",
+                     condition);
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
     Oid types[1] = {names ? Oid{TEXTARRAYOID} : Oid{INT8ARRAYOID}};
     Datum values[1] = {argument};
@@ -134,6 +174,63 @@ void scan_edges(Oid graph, KeyNames* names, const char* condition, Datum argumen
     SPI_cursor_close(portal);
     SPI_finish();
     free_edges(&some.edges);
+}
+
+// Where the columns of an edge are in its table.
+struct EdgeColumns {
+    AttrNumber src, rank, dst, distance;
+    int last;  // the greatest
+};
+
+// Whether the table's rows can be read without a query: the caller sees all of them, and they are
+// as queries would cast them.
+bool may_scan_directly(Oid graph, const KeyNames* names, EdgeColumns* columns) {
+    if (names || is_compact_graph(graph) || get_rel_relkind(graph) != RELKIND_RELATION ||
+        has_subclass(graph) || pg_class_aclcheck(graph, GetUserId(), ACL_SELECT) != ACLCHECK_OK ||
+        check_enable_rls(graph, InvalidOid, true) == RLS_ENABLED)
+        return false;
+    *columns = {get_attnum(graph, "src"), get_attnum(graph, "rank"), get_attnum(graph, "dst"),
+                get_attnum(graph, "distance"), 0};
+    columns->last = std::max({columns->src, columns->rank, columns->dst, columns->distance});
+    return get_atttype(graph, columns->src) == INT8OID &&
+           get_atttype(graph, columns->rank) == INT4OID &&
+           get_atttype(graph, columns->dst) == INT8OID &&
+           get_atttype(graph, columns->distance) == FLOAT4OID;
+}
+
+// As scan_edges() without a condition: a query would copy each row several times.
+void scan_directly(Oid graph, const EdgeColumns& columns, const EdgeUse& use) {
+    GrowingEdges some = new_growing_edges();
+    make_room(&some, rows_at_once);
+    TableEdges& edges = some.edges;
+    Relation table = table_open(graph, AccessShareLock);
+    TableScanDesc scan = compat_beginscan(table, GetActiveSnapshot());
+    TupleTableSlot* slot = table_slot_create(table, nullptr);
+    bool more = true;
+    while (more) {
+        more = table_scan_getnextslot(scan, ForwardScanDirection, slot);
+        if (more) {
+            slot_getsomeattrs(slot, columns.last);
+            for (const AttrNumber column :
+                 {columns.src, columns.rank, columns.dst, columns.distance})
+                if (slot->tts_isnull[column - 1]) report_null(graph);
+            const auto value = [&](AttrNumber column) { return slot->tts_values[column - 1]; };
+            edges.src[edges.count] = DatumGetInt64(value(columns.src));
+            edges.rank[edges.count] = DatumGetInt32(value(columns.rank));
+            edges.dst[edges.count] = DatumGetInt64(value(columns.dst));
+            edges.distance[edges.count] = DatumGetFloat4(value(columns.distance));
+            ++edges.count;
+        }
+        if (edges.count == static_cast<Size>(rows_at_once) || (!more && edges.count > 0)) {
+            CHECK_FOR_INTERRUPTS();
+            use.use(use.state, edges);
+            edges.count = 0;
+        }
+    }
+    ExecDropSingleTupleTableSlot(slot);
+    table_endscan(scan);
+    table_close(table, NoLock);
+    free_edges(&edges);
 }
 
 // State of collect_edges(): all edges, in memory.
@@ -182,7 +279,17 @@ void free_edges(TableEdges* edges) {
 }
 
 void scan_graph_table(Oid graph, KeyNames* names, const EdgeUse& use) {
-    scan_edges(graph, names, "", 0, use);
+    check_graph_table(graph, names);
+    EdgeColumns columns;
+    if (may_scan_directly(graph, names, &columns))
+        scan_directly(graph, columns, use);
+    else
+        scan_edges(graph, names, "", 0, use);
+}
+
+bool is_compact_graph(Oid graph) {
+    return get_attnum(graph, "neighbors") != InvalidAttrNumber &&
+           get_attnum(graph, "dst") == InvalidAttrNumber;
 }
 
 KeyNames* names_in_graph(Oid graph) {

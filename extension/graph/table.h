@@ -1,4 +1,5 @@
-// Reading a graph from its table: columns src, rank, dst and distance, as knn_graph() gives them.
+// Reading a graph from its table: columns src, rank, dst and distance, as knn_graph() gives them,
+// or in the compact form src, neighbors and distances.
 #pragma once
 
 #include "extension/compat.h"
@@ -14,6 +15,9 @@ namespace pgwarp {
 inline Size graph_memory() {
     return static_cast<Size>(maintenance_work_mem) * 1024;
 }
+
+// Whether the table has a row a source, with arrays of neighbors and distances by rank.
+bool is_compact_graph(Oid graph);
 
 // For the keys of a graph's edges: null where they are integers.
 KeyNames* names_in_graph(Oid graph);

@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/distance.h"
+#include "kernels/graph_stream.h"
+#include "extension/graph/changes.h"
+#include "extension/graph/metric.h"
+#include "extension/graph/table.h"
+
+extern "C" {
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Of ranks or distances.
+Datum array_of(Datum* values, int count, Oid type) {
+    return PointerGetDatum(construct_array(values, count, type, 4, true, TYPALIGN_INT));
+}
+
+SPIPlanPtr prepare(const char* query, int arguments, Oid* types) {
+    SPIPlanPtr plan = SPI_prepare(query, arguments, types);
+    if (!plan) elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+    return plan;
+}
+
+}  // namespace
+
+void prepare_changes(Changes* changes) {
+    const char* name = qualified_name(changes->graph);
+    const Oid keys = changes->set->names ? TEXTARRAYOID : INT8ARRAYOID;
+    Oid types[] = {keys, INT4ARRAYOID, keys, FLOAT4ARRAYOID};
+    const char* src = key_type_name(changes->graph, "src");
+    changes->remove = prepare(
+        psprintf("DELETE FROM %s WHERE src OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.%s[])", name,
+                 src),
+        1, types);
+    const bool compact = is_compact_graph(changes->graph);
+    const char* dst = compact ? src : key_type_name(changes->graph, "dst");
+    const char* edges_as_rows = psprintf(
+        "ROWS FROM (pg_catalog.unnest($1::pg_catalog.%s[]), pg_catalog.unnest($2), "
+        "pg_catalog.unnest($3::pg_catalog.%s[]), pg_catalog.unnest($4)) AS edge (src, "
+        "rank, dst, distance)",
+        src, dst);
+    changes->add = prepare(
+        compact ? psprintf("INSERT INTO %s (src, neighbors, distances) SELECT src, "
+                           "pg_catalog.array_agg(dst ORDER BY rank), "
+                           "pg_catalog.array_agg(distance ORDER BY rank) FROM %s GROUP BY src",
+                           name, edges_as_rows)
+                : psprintf("INSERT INTO %s (src, rank, dst, distance) SELECT src, rank, dst, "
+                           "distance FROM %s",
+                           name, edges_as_rows),
+        4, types);
+    const Size edges = Size{Changes::at_once} * changes->k;
+    const auto alloc = [](Size bytes) { return palloc(bytes); };
+    changes->src = static_cast<int64*>(alloc(edges * sizeof(int64)));
+    changes->rank = static_cast<Datum*>(alloc(edges * sizeof(Datum)));
+    changes->dst = static_cast<int64*>(alloc(edges * sizeof(int64)));
+    changes->distance = static_cast<Datum*>(alloc(edges * sizeof(Datum)));
+}
+
+void flush_changes(Changes* changes) {
+    if (changes->key_count == 0) return;
+    CHECK_FOR_INTERRUPTS();
+    const KeyNames* names = changes->set->names;
+    const auto edges = static_cast<Size>(changes->edge_count);
+    Datum values[4] = {key_array(names, changes->keys, static_cast<Size>(changes->key_count))};
+    if (SPI_execute_plan(changes->remove, values, nullptr, false, 0) != SPI_OK_DELETE)
+        elog(ERROR, "could not remove edges");
+    pfree(DatumGetPointer(values[0]));
+    values[0] = key_array(names, changes->src, edges);
+    values[1] = array_of(changes->rank, changes->edge_count, INT4OID);
+    values[2] = key_array(names, changes->dst, edges);
+    values[3] = array_of(changes->distance, changes->edge_count, FLOAT4OID);
+    if (SPI_execute_plan(changes->add, values, nullptr, false, 0) != SPI_OK_INSERT)
+        elog(ERROR, "could not add edges");
+    for (const Datum value : values) pfree(DatumGetPointer(value));
+    changes->key_count = changes->edge_count = 0;
+}
+
+namespace {
+
+// Queues a source: its edges are deleted, and those of `list` inserted. Null: the row is gone.
+void change_list(Changes* changes, int64 key, const Edge* list) {
+    if (changes->key_count == Changes::at_once) flush_changes(changes);
+    changes->keys[changes->key_count++] = key;
+    if (!list) return;
+    for (uint32 i = 0; i < changes->k && list[i].row != no_row; ++i) {
+        const int at = changes->edge_count++;
+        changes->src[at] = key;
+        changes->rank[at] = Int32GetDatum(static_cast<int32>(i) + 1);
+        changes->dst[at] = changes->set->keys[list[i].row];
+        changes->distance[at] =
+            Float4GetDatum(edge_operator_distance(changes->set->metric, list[i].distance));
+    }
+}
+
+// How far two distances of the same rows may differ: another machine, or a device, adds up the
+// `dims` terms in another order.
+float rounding_of(const Changes& changes, uint32 row, const Edge& edge) {
+    const GraphSet& set = *changes.set;
+    const float part = static_cast<float>(8 + set.dims) * 0x1p-23f;
+    if (set.metric != Metric::inner_product)
+        return part * std::fabs(edge_operator_distance(set.metric, edge.distance));
+    return part * changes.norms[row] * changes.norms[edge.row];
+}
+
+}  // namespace
+
+float* find_norms(const GraphSet& set) {
+    if (set.metric != Metric::inner_product) return nullptr;
+    constexpr Size block_rows = 1024;
+    float* norms = static_cast<float*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(float)));
+    float* block = static_cast<float*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, block_rows * set.dims * sizeof(float) + 1));
+    for (Size first = 0; first < set.count; first += block_rows) {
+        const Size count = std::min(block_rows, set.count - first);
+        if (set.file) read_spilled(set, first, count, block);
+        const float* rows = set.file ? block : set.rows + first * set.dims;
+        for (Size i = 0; i < count; ++i)
+            norms[first + i] =
+                static_cast<float>(std::sqrt(squared_norm(rows + i * set.dims, set.dims)));
+    }
+    pfree(block);
+    return norms;
+}
+
+namespace {
+
+// Whether the edges of a row, sorted by rank, are those of its list. Neighbors whose distances are
+// equal up to rounding may be in any order.
+bool same_list(const Changes& changes, const WrittenEdge* written, Size count, uint32 row,
+               const Edge* list) {
+    Size there = 0;
+    while (there < changes.k && list[there].row != no_row) ++there;
+    if (count != there) return false;
+    const auto shown = [&](Size i) {
+        return edge_operator_distance(changes.set->metric, list[i].distance);
+    };
+    for (Size i = 0; i < count; ++i) {
+        const float rounding = rounding_of(changes, row, list[i]);
+        const auto is_equal = [&](float distance) {
+            return std::fabs(distance - shown(i)) <= rounding;
+        };
+        if (written[i].rank != static_cast<int32>(i) + 1 || !is_equal(written[i].distance))
+            return false;
+        Size equal = i;
+        while (equal > 0 && is_equal(shown(equal - 1))) --equal;
+        while (equal < count && is_equal(shown(equal)) &&
+               changes.set->keys[list[equal].row] != written[i].dst)
+            ++equal;
+        if (equal == count || !is_equal(shown(equal))) return false;
+    }
+    return true;
+}
+
+// The rows of sources. Edges of one follow each other, for the most part.
+struct SourceRows {
+    const Changes* changes;
+    int64 key;
+    uint32 row;
+    bool any;  // whether key and row are set
+
+    uint32 find(int64 src) {
+        if (any && src == key) return row;
+        key = src;
+        row = find_key(changes->sorted, changes->set->count, src);
+        any = true;
+        return row;
+    }
+};
+
+// Collects the edges that the table has of these rows. Returns how many each has; those behind the
+// first k are not kept, as a longer list differs in any case.
+uint32* find_written(const Changes& changes, const ChangedRows& rows) {
+    const Size count = rows.end - rows.begin;
+    uint32* lengths = static_cast<uint32*>(
+        MemoryContextAllocExtended(CurrentMemoryContext, std::max<Size>(count, 1) * sizeof(uint32),
+                                   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
+    SourceRows sources = {&changes, 0, 0, false};
+    for_edges(changes.given->edges, [&](const KeyedEdge& edge) {
+        uint32 src = sources.find(edge.src);
+        if (src != no_row && rows.places) src = rows.places[src];
+        if (src == no_row || src < rows.begin || src >= rows.end) return;
+        const uint32 place = lengths[src - rows.begin]++;
+        if (place < changes.k)
+            rows.written[(src - rows.begin) * changes.k + place] = {edge.dst, edge.rank,
+                                                                    edge.distance};
+    });
+    return lengths;
+}
+
+}  // namespace
+
+void write_changes(Changes* changes, const ChangedRows& rows) {
+    uint32* lengths = find_written(*changes, rows);
+    for (Size i = 0; i < rows.end - rows.begin; ++i) {
+        if (i % 1024 == 0) CHECK_FOR_INTERRUPTS();
+        const auto row = rows.numbers ? rows.numbers[i] : static_cast<uint32>(rows.begin + i);
+        WrittenEdge* written = rows.written + i * changes->k;
+        const Edge* list = rows.lists + (rows.numbers ? row : i) * rows.stride;
+        if (lengths[i] <= changes->k) {
+            std::sort(written, written + lengths[i],
+                      [](const WrittenEdge& a, const WrittenEdge& b) { return a.rank < b.rank; });
+            if (same_list(*changes, written, lengths[i], row, list)) continue;
+        }
+        ++(lengths[i] > 0 ? changes->counts.changed : changes->counts.added);
+        change_list(changes, changes->set->keys[row], list);
+    }
+    pfree(lengths);
+}
+
+void remove_gone(Changes* changes) {
+    const Size most = static_cast<Size>(maintenance_work_mem) * 1024 / NodeNumbers::node_bytes;
+    Owned<NodeNumbers>* gone = owned_by<NodeNumbers>(CurrentMemoryContext);
+    guarded([&] { gone->object = new NodeNumbers(most); });
+    KeyedEdge* some = static_cast<KeyedEdge*>(palloc(sizeof(KeyedEdge) * edges_at_once));
+    const GraphEdges& edges = changes->given->edges;
+    bool fits = true;
+    SourceRows sources = {changes, 0, 0, false};
+    for (Size first = 0; first < edges.count;) {
+        const Size here = next_edges(edges, first, some);
+        first += here;
+        guarded([&] {
+            for (Size i = 0; i < here; ++i)
+                if (sources.find(some[i].src) == no_row)
+                    fits = gone->object->add(some[i].src) && fits;
+        });
+        if (!fits) break;
+    }
+    guarded([&] { fits = fits && gone->object->finish(); });
+    if (!fits)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("graph \"%s\" has more than %zu nodes that are no rows of the table",
+                               get_rel_name(changes->graph), most),
+                        errhint("Increase maintenance_work_mem, or make the graph anew.")));
+    pfree(some);
+    for (Size i = 0; i < gone->object->count(); ++i)
+        change_list(changes, gone->object->node(static_cast<uint32>(i)), nullptr);
+    changes->counts.removed = static_cast<int64>(gone->object->count());
+    guarded([&] { delete std::exchange(gone->object, nullptr); });
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,75 @@
+// What knn_graph_append changes in the table of a graph: lists that differ from the new ones are
+// deleted and inserted again.
+#pragma once
+
+#include "extension/graph/given.h"
+
+extern "C" {
+#include "executor/spi.h"
+}
+
+namespace pgwarp {
+
+struct AppendCounts {
+    int64 added;
+    int64 changed;
+    int64 removed;
+};
+
+struct Changes {
+    Oid graph;
+    const GraphSet* set;
+    const GivenGraph* given;
+    const KeyedRow* sorted;
+    const float* norms;  // (rows), by find_norms(); null but for inner products
+    uint32 k;
+    AppendCounts counts;
+
+    // Changes are flushed a thousand sources at a time, as array parameters.
+    static constexpr int at_once = 1000;
+    int64 keys[at_once];
+    int key_count;
+    // (at_once * k) each
+    int64* src;
+    Datum* rank;
+    int64* dst;
+    Datum* distance;
+    int edge_count;
+    SPIPlanPtr remove;
+    SPIPlanPtr add;
+};
+
+// For the graph, its set and k, which are set; `given`, `sorted` and `norms` before
+// write_changes(). Inside SPI.
+void prepare_changes(Changes* changes);
+// Norms of the rows, in memory or in the file, for `norms`.
+float* find_norms(const GraphSet& set);
+
+// An edge of the graph's table. Twice the size of an Edge: append_by_parts() reuses Parts::lists.
+struct WrittenEdge {
+    int64 dst;
+    int32 rank;
+    float distance;
+};
+static_assert(sizeof(WrittenEdge) == 2 * sizeof(Edge));
+
+// Rows [begin, end) and their new lists, (rows)(stride). `written` is scratch: (rows)(k).
+struct ChangedRows {
+    Size begin, end;
+    const Edge* lists;
+    uint32 stride;
+    WrittenEdge* written;
+    // For some rows of a set in memory: `begin` is 0, `lists` are those of all rows, and these are
+    // the numbers of the rows, (end), and the reverse, (set's rows), no_row for others.
+    const uint32* numbers = nullptr;
+    const uint32* places = nullptr;
+};
+
+// Replaces the lists that differ from those of the graph.
+void write_changes(Changes* changes, const ChangedRows& rows);
+// Deletes the edges of sources whose rows are gone.
+void remove_gone(Changes* changes);
+// Writes what is queued.
+void flush_changes(Changes* changes);
+
+}  // namespace pgwarp
