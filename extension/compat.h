@@ -312,12 +312,10 @@ extern "C" {
 #define compat_wait_event(name) PG_WAIT_EXTENSION
 #endif
 
-// A relation's file, and its tablespace: 16 renamed the fields.
+// A relation's tablespace: 16 renamed the fields.
 #if PG_VERSION_NUM >= 160000
-#define compat_locator(relation) ((relation)->rd_locator)
 #define compat_tablespace(relation) ((relation)->rd_locator.spcOid)
 #else
-#define compat_locator(relation) ((relation)->rd_node)
 #define compat_tablespace(relation) ((relation)->rd_node.spcNode)
 #endif
 

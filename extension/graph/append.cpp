@@ -91,31 +91,6 @@ bool compares_all(const GivenGraph& given, const GraphSet& set, Size border, uin
            given.neighbors == k;
 }
 
-// Rows whose lists may differ from those of the graph: those searched for, and those that one of
-// them has become a neighbor of.
-struct SomeRows {
-    uint32* numbers;
-    uint32* places;
-    Size count;
-};
-
-SomeRows find_touched(const GraphSet& set, Size border, uint32 k, const Edge* lists) {
-    const auto alloc = [](Size count) {
-        return static_cast<uint32*>(MemoryContextAllocHuge(
-            CurrentMemoryContext, std::max<Size>(count, 1) * sizeof(uint32)));
-    };
-    SomeRows rows = {alloc(set.count), alloc(set.count), 0};
-    for (Size row = 0; row < set.count; ++row) {
-        const Edge* list = lists + row * k;
-        const bool touched = row >= border || std::any_of(list, list + k, [&](const Edge& edge) {
-                                 return edge.row >= border || edge.row == no_row;
-                             });
-        rows.places[row] = touched ? static_cast<uint32>(rows.count) : no_row;
-        if (touched) rows.numbers[rows.count++] = static_cast<uint32>(row);
-    }
-    return rows;
-}
-
 WrittenEdge* alloc_written(Size rows, uint32 k) {
     return static_cast<WrittenEdge*>(MemoryContextAllocHuge(
         CurrentMemoryContext, std::max<Size>(rows * k, 1) * sizeof(WrittenEdge)));
@@ -143,10 +118,8 @@ void append_compared(const GraphJob& job, const GraphSet& set, Size border, Foun
         pfree(among);
     }
     report_graph_stage(GraphStage::writing, 0, 0);
-    const SomeRows touched = find_touched(set, border, k, lists);
     remove_gone(changes);
-    write_changes(changes, {0, touched.count, lists, k, alloc_written(touched.count, k),
-                            touched.numbers, touched.places});
+    write_changes(changes, {0, set.count, lists, k, alloc_written(set.count, k)});
     flush_changes(changes);
 }
 

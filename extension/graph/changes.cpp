@@ -186,8 +186,7 @@ uint32* find_written(const Changes& changes, const ChangedRows& rows) {
                                    MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
     SourceRows sources = {&changes, 0, 0, false};
     for_edges(changes.given->edges, [&](const KeyedEdge& edge) {
-        uint32 src = sources.find(edge.src);
-        if (src != no_row && rows.places) src = rows.places[src];
+        const uint32 src = sources.find(edge.src);
         if (src == no_row || src < rows.begin || src >= rows.end) return;
         const uint32 place = lengths[src - rows.begin]++;
         if (place < changes.k)
@@ -203,9 +202,9 @@ void write_changes(Changes* changes, const ChangedRows& rows) {
     uint32* lengths = find_written(*changes, rows);
     for (Size i = 0; i < rows.end - rows.begin; ++i) {
         if (i % 1024 == 0) CHECK_FOR_INTERRUPTS();
-        const auto row = rows.numbers ? rows.numbers[i] : static_cast<uint32>(rows.begin + i);
+        const auto row = static_cast<uint32>(rows.begin + i);
         WrittenEdge* written = rows.written + i * changes->k;
-        const Edge* list = rows.lists + (rows.numbers ? row : i) * rows.stride;
+        const Edge* list = rows.lists + i * rows.stride;
         if (lengths[i] <= changes->k) {
             std::sort(written, written + lengths[i],
                       [](const WrittenEdge& a, const WrittenEdge& b) { return a.rank < b.rank; });

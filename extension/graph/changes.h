@@ -59,10 +59,6 @@ struct ChangedRows {
     const Edge* lists;
     uint32 stride;
     WrittenEdge* written;
-    // For some rows of a set in memory: `begin` is 0, `lists` are those of all rows, and these are
-    // the numbers of the rows, (end), and the reverse, (set's rows), no_row for others.
-    const uint32* numbers = nullptr;
-    const uint32* places = nullptr;
 };
 
 // Replaces the lists that differ from those of the graph.

@@ -12,6 +12,7 @@
 #include "extension/graph/edge_table.h"
 #include "extension/graph/functions.h"
 #include "extension/graph/table.h"
+#include "extension/table/planned.h"
 #include "extension/util/signature.h"
 
 extern "C" {
@@ -21,6 +22,7 @@ extern "C" {
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
@@ -85,6 +87,13 @@ Oid find_graph(const NewGraph& graph) {
     return found;
 }
 
+[[noreturn]] void report_changed(const NewGraph& graph) {
+    ereport(ERROR,
+            (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+             errmsg("relation \"%s\" was changed while the graph was made", graph.relation)));
+    pg_unreachable();
+}
+
 void create_empty(const NewGraph& graph) {
     const char* type = graph.key_type;
     const char* columns =
@@ -108,12 +117,29 @@ void add_primary_key(const NewGraph& graph) {
             SPI_OK_UTILITY, "add a primary key");
 }
 
-// Writes the graph as pages; false: the table is none that can be filled so. Triggers on DDL may
-// have changed it.
+// Reports an error where the table is not as it was made, with this number of indexes: triggers on
+// DDL may have changed it, or another extension keeps its rows elsewhere. Rows are written without
+// looking for constraints, triggers and indexes.
+void check_unchanged(const NewGraph& graph, Relation table, int indexes) {
+    const TupleDesc columns = RelationGetDescr(table);
+    const bool same =
+        columns->natts == (graph.form == GraphForm::edges ? 4 : 3) &&
+        list_length(RelationGetIndexList(table)) == indexes && !table->trigdesc &&
+        !table->rd_rules && !table->rd_rel->relispartition &&
+        !(columns->constr && (columns->constr->num_check > 0 || columns->constr->num_defval > 0)) &&
+        RelationGetNumberOfBlocks(table) == 0 &&
+        where_rows_are(RelationGetRelid(table)) == RowsAre::in_table;
+    for (int i = 0; same && i < columns->natts; ++i)
+        if (TupleDescAttr(columns, i)->attisdropped) return report_changed(graph);
+    if (!same) report_changed(graph);
+}
+
+// Writes the graph as pages; false: the table is none that can be filled so.
 bool write_as_pages(const NewGraph& graph, GraphCall* call, int64* edges) {
     if (graph.form != GraphForm::edges || call->columns.names) return false;
     Relation table = table_open(find_graph(graph), NoLock);
-    bool fits = takes_edge_pages(table) && RelationGetIndexList(table) == NIL;
+    check_unchanged(graph, table, 0);
+    const bool fits = takes_edge_pages(table);
     table_close(table, NoLock);
     if (!fits) return false;
     add_primary_key(graph);
@@ -121,10 +147,8 @@ bool write_as_pages(const NewGraph& graph, GraphCall* call, int64* edges) {
     List* indexes = RelationGetIndexList(table);
     Relation index =
         list_length(indexes) == 1 ? index_open(linitial_oid(indexes), NoLock) : nullptr;
-    if (!index || !takes_edge_pages(table) || !takes_edge_leaves(index))
-        ereport(ERROR,
-                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                 errmsg("relation \"%s\" was changed while the graph was made", graph.relation)));
+    check_unchanged(graph, table, 1);
+    if (!index || !takes_edge_pages(table) || !takes_edge_leaves(index)) report_changed(graph);
     const Oid index_number = RelationGetRelid(index);
     EdgeWriter* writer = open_page_writer(table, index);
     make_graph(call, writer, true);
@@ -140,6 +164,7 @@ bool write_as_pages(const NewGraph& graph, GraphCall* call, int64* edges) {
 
 void write_as_rows(const NewGraph& graph, GraphCall* call, int64* edges) {
     Relation table = table_open(find_graph(graph), NoLock);
+    check_unchanged(graph, table, 0);
     EdgeWriter* writer = open_row_writer(table, call->columns.names, graph.form);
     make_graph(call, writer, true);
     *edges = writer->count;

@@ -44,7 +44,6 @@ bool takes_edge_pages(Relation table) {
            table->rd_rel->relpersistence != RELPERSISTENCE_TEMP &&
            table->rd_tableam == GetHeapamTableAmRoutine() &&
            table->rd_createSubid != InvalidSubTransactionId && !RelationIsLogicallyLogged(table) &&
-           !table->rd_rel->relispartition &&
            has_types(RelationGetDescr(table), edge_types, lengthof(edge_types)) &&
            RelationGetNumberOfBlocks(table) == 0;
 }
@@ -123,7 +122,7 @@ char* add_row(EdgePages* to) {
     header->pd_upper = offset;
     ++to->rows_here;
     char* row = static_cast<char*>(to->page) + offset;
-    memcpy(row, to->row->t_data, to->row_bytes);
+    memcpy(row, to->row->t_data, to->row->t_len);
     return row;
 }
 

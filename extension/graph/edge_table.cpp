@@ -54,8 +54,11 @@ void write_to_pages(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4
 void insert_rows(RowWriter* to) {
     CHECK_FOR_INTERRUPTS();
     if (to->row_count == 0) return;
+    // It leaves what it allocates.
+    const MemoryContext before = MemoryContextSwitchTo(to->values);
     table_multi_insert(to->table, to->slots, to->row_count, to->command, TABLE_INSERT_SKIP_FSM,
                        to->inserting);
+    MemoryContextSwitchTo(before);
     for (int i = 0; i < to->row_count; ++i) ExecClearTuple(to->slots[i]);
     to->row_count = 0;
     MemoryContextReset(to->values);

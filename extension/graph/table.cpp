@@ -2,9 +2,10 @@
 
 #include "extension/graph/table.h"
 #include "extension/table/columns.h"
+#include "extension/table/planned.h"
 
 extern "C" {
-#include "access/table.h"
+#include "access/relation.h"
 #include "access/tableam.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
@@ -182,16 +183,20 @@ struct EdgeColumns {
     int last;  // the greatest
 };
 
-// Whether the table's rows can be read without a query: the caller sees all of them, and they are
-// as queries would cast them.
-bool may_scan_directly(Oid graph, const KeyNames* names, EdgeColumns* columns) {
-    if (names || is_compact_graph(graph) || get_rel_relkind(graph) != RELKIND_RELATION ||
+// Whether the table's rows can be read without a query: the caller sees all of them, they are in
+// the table, and as queries would cast them. The table is locked, so that this stays so.
+bool may_scan_directly(Relation table, const KeyNames* names, EdgeColumns* columns) {
+    const Oid graph = RelationGetRelid(table);
+    if (names || is_compact_graph(graph) || table->rd_rel->relkind != RELKIND_RELATION ||
         has_subclass(graph) || pg_class_aclcheck(graph, GetUserId(), ACL_SELECT) != ACLCHECK_OK ||
-        check_enable_rls(graph, InvalidOid, true) == RLS_ENABLED)
+        check_enable_rls(graph, InvalidOid, true) == RLS_ENABLED ||
+        where_rows_are(graph) != RowsAre::in_table)
         return false;
     *columns = {get_attnum(graph, "src"), get_attnum(graph, "rank"), get_attnum(graph, "dst"),
                 get_attnum(graph, "distance"), 0};
     columns->last = std::max({columns->src, columns->rank, columns->dst, columns->distance});
+    for (int i = 0; i < columns->last; ++i)
+        if (compat_is_virtual(TupleDescAttr(RelationGetDescr(table), i))) return false;
     return get_atttype(graph, columns->src) == INT8OID &&
            get_atttype(graph, columns->rank) == INT4OID &&
            get_atttype(graph, columns->dst) == INT8OID &&
@@ -199,11 +204,10 @@ bool may_scan_directly(Oid graph, const KeyNames* names, EdgeColumns* columns) {
 }
 
 // As scan_edges() without a condition: a query would copy each row several times.
-void scan_directly(Oid graph, const EdgeColumns& columns, const EdgeUse& use) {
+void scan_directly(Relation table, const EdgeColumns& columns, const EdgeUse& use) {
     GrowingEdges some = new_growing_edges();
     make_room(&some, rows_at_once);
     TableEdges& edges = some.edges;
-    Relation table = table_open(graph, AccessShareLock);
     TableScanDesc scan = compat_beginscan(table, GetActiveSnapshot());
     TupleTableSlot* slot = table_slot_create(table, nullptr);
     bool more = true;
@@ -213,7 +217,7 @@ void scan_directly(Oid graph, const EdgeColumns& columns, const EdgeUse& use) {
             slot_getsomeattrs(slot, columns.last);
             for (const AttrNumber column :
                  {columns.src, columns.rank, columns.dst, columns.distance})
-                if (slot->tts_isnull[column - 1]) report_null(graph);
+                if (slot->tts_isnull[column - 1]) report_null(RelationGetRelid(table));
             const auto value = [&](AttrNumber column) { return slot->tts_values[column - 1]; };
             edges.src[edges.count] = DatumGetInt64(value(columns.src));
             edges.rank[edges.count] = DatumGetInt32(value(columns.rank));
@@ -229,7 +233,6 @@ void scan_directly(Oid graph, const EdgeColumns& columns, const EdgeUse& use) {
     }
     ExecDropSingleTupleTableSlot(slot);
     table_endscan(scan);
-    table_close(table, NoLock);
     free_edges(&edges);
 }
 
@@ -281,10 +284,12 @@ void free_edges(TableEdges* edges) {
 void scan_graph_table(Oid graph, KeyNames* names, const EdgeUse& use) {
     check_graph_table(graph, names);
     EdgeColumns columns;
-    if (may_scan_directly(graph, names, &columns))
-        scan_directly(graph, columns, use);
-    else
-        scan_edges(graph, names, "", 0, use);
+    // A view or a foreign table, too: check_graph_table() has seen that it is there.
+    Relation table = relation_open(graph, AccessShareLock);
+    const bool directly = may_scan_directly(table, names, &columns);
+    if (directly) scan_directly(table, columns, use);
+    relation_close(table, NoLock);
+    if (!directly) scan_edges(graph, names, "", 0, use);
 }
 
 bool is_compact_graph(Oid graph) {

@@ -8,6 +8,8 @@
 \set ECHO all
 
 SET client_min_messages = warning;
+CREATE SCHEMA similar_pairs_test;
+SET search_path = similar_pairs_test, public, ivfpq_test;
 SET pgwarp.build_executor = cpu;
 -- Every third row is a copy of another, or differs from it in a few elements.
 CREATE FUNCTION near(i int) RETURNS vector LANGUAGE sql IMMUTABLE RETURN
@@ -152,7 +154,7 @@ SELECT a, error_of(format('SELECT duplicate_groups(%s)', a)) FROM unnest(ARRAY[
 
 \qecho rights and row security are those of the caller
 CREATE ROLE pairs_reader;
-GRANT USAGE ON SCHEMA public TO pairs_reader;
+GRANT USAGE ON SCHEMA similar_pairs_test TO pairs_reader;
 CREATE TABLE secret AS SELECT id, v, written FROM t WHERE v IS NOT NULL;
 GRANT SELECT (id, v) ON secret TO pairs_reader;
 SET ROLE pairs_reader;
@@ -165,6 +167,6 @@ SET ROLE pairs_reader;
 SELECT count(*) > 0, count(*) FILTER (WHERE a % 5 = 0 OR b % 5 = 0) FROM similar_pairs('secret', 'id', 'v', 50.5);
 SELECT count(*) > 0, count(*) FILTER (WHERE row_key % 5 = 0) FROM duplicate_groups('secret', 'id', 'v', 50.5, 'id DESC');
 RESET ROLE;
-DROP TABLE secret;
-REVOKE USAGE ON SCHEMA public FROM pairs_reader;
+DROP SCHEMA similar_pairs_test CASCADE;
+DROP OWNED BY pairs_reader;
 DROP ROLE pairs_reader;
