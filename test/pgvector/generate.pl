@@ -17,19 +17,37 @@ sub spew
 }
 
 my $script = do { local (@ARGV, $/) = $source; <> };
-my ($types) = $script =~ /^DO \$own_types\$\nBEGIN\n.*?^END IF;\n(.*)^END\n\$own_types\$;/ms
-  or die "$source has no block of types";
-my %symbol;
-$types =~ s/'MODULE_PATHNAME', 'pgwarp_(\w+)'/$symbol{$1} = 1; "'MODULE_PATHNAME', '$1'"/ge;
-die "$source has types whose functions have no symbol" if !%symbol || $types =~ /MODULE_PATHNAME'\s+LANG/;
+my ($all) = $script =~ /^(DO \$own_types\$\n.*?^\$own_types\$;\n)/ms or die "$source has no block of types";
+$all =~ s/^IF pgwarp_bind_types.*?^END IF;\n//ms or die "$source does not look for types";
+# The symbols of pgvector's library have our names without this.
+$all =~ s/pgwarp_//g;
+$all =~ /^FOREACH of_type IN ARRAY '\{vector,halfvec\}'.*?^END LOOP;\n(.*?)^FOR made IN SELECT \* FROM \(VALUES\n(.*?)\)\n    AS v/ms
+  or die "$source has types in another form";
+my ($statements, $casts) = ($1, $2);
+my @statements = $statements =~ /((?:--[^\n]*\n|\s)*\S(?:'(?:[^']|'')*'|[^';])*;)/g;
+my @casts = split /,\n/, $casts;
 
-# What concerns halfvec came with 0.7.0.
-my @statements = $types =~ /((?:--[^\n]*\n|\s)*\S(?:'(?:[^']|'')*'|[^';])*;)/g;
-my $old = join('', grep { !/halfvec/ } @statements) . "\n";
-my $halfvec = join('', grep { /halfvec/ } @statements) . "\n";
-die "$source has statements that were not understood"
-  if join('', @statements) =~ s/\s//gr ne $types =~ s/\s//gr;
-die "$source has no halfvec" if $halfvec !~ /\S/;
+# The script of one type. What concerns halfvec came with 0.7.0.
+sub script_of
+{
+	my ($type, $wanted) = @_;
+	my ($of_type, $kept, $rows) = ($all, join('', grep { $wanted->($_) } @statements) . "\n", join(",\n", grep { $wanted->($_) } @casts));
+	$of_type =~ s/\{vector,halfvec\}/{$type}/;
+	$of_type =~ s/\Q$statements\E/$kept/;
+	$of_type =~ s/\Q$casts\E/$rows/;
+	return $of_type;
+}
+my $old = script_of('vector', sub { $_[0] !~ /halfvec/ });
+my $halfvec = script_of('halfvec', sub { $_[0] =~ /halfvec/ });
+my %symbol = map { $_ => 1 } $statements =~ /'MODULE_PATHNAME', '(\w+)'/g;
+my ($functions_of_types) = $all =~ /\(VALUES\n(.*?)AS v \(name, arguments, result, description\)/s or die "$source has no functions";
+for my $name ($functions_of_types =~ /^\s*\('([@\w]+)',/mg, 'vector_norm', 'l2_norm')
+{
+	my %name = map { $_ => $name =~ s/@/$_/r } qw(vector halfvec);
+	$symbol{$name{vector}} = 1 if $name ne 'l2_norm';
+	$symbol{$name =~ /@/ ? $name{halfvec} : $name eq 'vector_dims' ? 'halfvec_dims' : "halfvec_$name"} = 1 if $name ne 'vector_norm';
+}
+die "$source has few functions" if keys %symbol < 60;
 my $sum = "COMMENT ON TYPE vector IS 'vector of the stand-in, 0.8.0';\n";
 
 spew('vector--0.6.2.sql', $old);
