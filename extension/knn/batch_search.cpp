@@ -368,10 +368,9 @@ void rank_between(const Search& search, const Block& block, const Size* ranked, 
     for (uint32 place = 0; place < block.count; ++place) {
         const JointCandidate* mine = block.found + Size{place} * block.room;
         for (Size i = ranked[place]; i < worth[place]; ++i)
-            // VACUUM may have moved an entry during a walk, which then meets the entry twice.
-            if (std::none_of(mine, mine + ranked[place], [&](const JointCandidate& before) {
-                    return before.tid == mine[i].tid && before.part == mine[i].part;
-                }))
+            // VACUUM may have moved an entry during a walk, which then meets the entry twice; they
+            // are sorted by distance, part and TID.
+            if (i == 0 || mine[i - 1].tid != mine[i].tid || mine[i - 1].part != mine[i].part)
                 add_if_new(search, mine[i].part, block.queries[place], mine[i].tid);
     }
     for_each_with_lists(search, [](uint32, KnnBatch* batch) {

@@ -155,6 +155,17 @@ bool has_enough(JointSearch* search) {
     return spread <= tolerated_spread(static_cast<double>(search->k));
 }
 
+namespace {
+
+// Whether rows were visited that are not wanted: those that are may be the last of the nearest.
+bool any_dropped(const JointSearch& search) {
+    return std::any_of(search.parts, search.parts + search.part_count, [](const JointPart& part) {
+        return part.s->round.passing.count < part.s->round.visited.count;
+    });
+}
+
+}  // namespace
+
 double rank_jointly(JointSearch* search, const JointOrder& order) {
     const JointCandidate* joined = order.items;
     auto* counts = static_cast<Size*>(palloc(static_cast<Size>(search->part_count) * sizeof(Size)));
@@ -162,8 +173,8 @@ double rank_jointly(JointSearch* search, const JointOrder& order) {
     Size end = std::min(order.count, search->k);
     double kth = kth_distance(search);
     const float shift = search->plan.shift;
-    const CodeReach reach(search->effort, end > 0 ? joined[end - 1].distance + shift : 0, shift,
-                          false);
+    const double kth_code = end > 0 ? joined[end - 1].distance + shift : 0;
+    const Metric metric = search->parts[0].s->meta.metric;
     while (ranked < end) {
         std::fill_n(counts, search->part_count, 0);
         for (Size i = ranked; i < end; ++i) ++counts[joined[i].part];
@@ -171,9 +182,10 @@ double rank_jointly(JointSearch* search, const JointOrder& order) {
         for (int i = 0; i < search->part_count; ++i) rank_next(&search->parts[i], counts[i]);
         ranked = end;
         kth = kth_distance(search);
+        const CodeReach reach(search->effort, kth_code, shift, any_dropped(*search));
         const double last = std::isinf(kth) || !search->effort.by_error
                                 ? far
-                                : reach.by_row(code_units(search->parts[0].s, kth)) - shift;
+                                : reach.by_row(code_units(metric, kth, shift)) - shift;
         end = next_portion(ranked, order.count, search->k, last,
                            [joined](Size i) { return joined[i].distance; });
     }

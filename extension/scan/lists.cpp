@@ -240,7 +240,8 @@ void rank_part(IndexScanDesc scan, ScanState* s, const Part& part, double known_
                bool goes_on) {
     auto* by_code = static_cast<Candidate*>(palloc(Max(part.count, Size{1}) * sizeof(Candidate)));
     std::copy_n(part.items, part.count, by_code);
-    const Size ranked = rank_until_sure(scan, s, part.items, part.count, known_until, goes_on);
+    const Size ranked =
+        rank_until_sure(scan, s, part.items, part.count, {known_until, goes_on, true});
     if (ranked < part.count) {
         s->group.floor = by_code[ranked - 1];
         s->walk.stage = GroupStage::walked;

@@ -222,13 +222,28 @@ void rank_or_refine(IndexScanDesc scan, ScanState* s, Candidate* candidates, Siz
         rank_candidates(scan, s, candidates, count);
 }
 
+namespace {
+
+// The distance by code beyond which candidates are not among the k nearest rows, by the rows found
+// so far; infinity: these are fewer. `by_refinements`: as kth_distance() has it.
+double code_reach(const ScanState* s, Size k, bool by_refinements) {
+    const double kth = kth_distance(s, k, by_refinements);
+    if (std::isinf(kth)) return kth;
+    const float shift = code_shift(s);
+    const CodeReach codes(s->goal.effort, s->goal.kth_code, shift, wants_last(s));
+    return codes.by_row(code_units(s, kth)) - shift;
+}
+
+}  // namespace
+
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
-                     double known_until, bool goes_on) {
+                     const RankedPart& part) {
+    const auto rank = part.have_places ? rank_or_refine : rank_candidates;
     s->round.unsure = false;
     expect_rows(s, count);
     // Where the effort is given, and where a bound says which rows are wanted, all are ranked.
     if (!s->goal.effort.by_error || s->bound.given) {
-        rank_or_refine(scan, s, candidates, count);
+        rank(scan, s, candidates, count);
         return count;
     }
     const Size k = wanted_of_round(s);
@@ -236,20 +251,19 @@ Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     Size ranked = 0;
     // At least one, of candidates that a round goes on with. Else, what was ranked before is among
     // them.
-    Size end = std::min(count, goes_on ? 1 : std::max<Size>(k, 1) + s->served.count);
-    if (end > 0 && !goes_on) s->goal.kth_code = candidates[end - 1].distance + shift;
+    Size end = std::min(count, part.goes_on ? 1 : std::max<Size>(k, 1) + s->served.count);
+    if (end > 0 && !part.goes_on)
+        s->goal.kth_code = candidates[std::min(end, std::max<Size>(k, 1)) - 1].distance + shift;
     double reach;  // infinity: it lacks rows
     while (true) {
-        rank_or_refine(scan, s, candidates + ranked, end - ranked);
+        rank(scan, s, candidates + ranked, end - ranked);
         ranked = end;
-        const double kth = kth_distance(s, k, s->refined.used);
-        const CodeReach codes(s->goal.effort, s->goal.kth_code, shift, wants_last(s));
-        reach = std::isinf(kth) ? kth : codes.by_row(code_units(s, kth)) - shift;
+        reach = code_reach(s, k, part.have_places && s->refined.used);
         end = next_portion(ranked, count, k, reach,
                            [candidates](Size i) { return candidates[i].distance; });
         if (end == ranked) break;
     }
-    s->round.unsure = ranked == count && reach >= known_until && !std::isinf(reach);
+    s->round.unsure = ranked == count && reach >= part.known_until && !std::isinf(reach);
     return ranked;
 }
 

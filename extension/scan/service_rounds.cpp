@@ -251,13 +251,14 @@ void rank_and_remember(IndexScanDesc scan, ScanState* s, TakenAnswer* taken) {
     std::copy_n(candidates, count, by_code);
     expect_rows(s, count);
     rank_candidates(scan, s, candidates + taken->by_code, taken->unknown);
-    const bool complete =
-        taken->complete && !taken->answer.searched.more && taken->found < taken->search.k;
+    // Of a search that may have more, the answer says so.
+    const bool complete = taken->complete && !taken->answer.searched.more &&
+                          (taken->search.narrowed || taken->found < taken->search.k);
     const double known_until = !complete && taken->by_code > 0
                                    ? candidates[taken->by_code - 1].distance
                                    : std::numeric_limits<double>::infinity();
-    taken->ranked =
-        rank_until_sure(scan, s, candidates, taken->by_code, known_until, s->service.resumes);
+    taken->ranked = rank_until_sure(scan, s, candidates, taken->by_code,
+                                    {known_until, s->service.resumes, false});
     if (taken->ranked > 0) {
         const Candidate& last = by_code[taken->ranked - 1];
         taken->last = {static_cast<float>(last.distance), last.id};

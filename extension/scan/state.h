@@ -395,11 +395,15 @@ Size wanted_of_round(const ScanState* s);
 bool wants_last(const ScanState* s);
 // Ranks candidates, nearest by code first, by their refinements where these are used, until the
 // next ones are so far that they are not among the wanted rows, but for the error that codes may
-// have (index/effort.h). There may be others, beyond `known_until`: where these are within reach,
-// the round is unsure. `goes_on`: nearer ones were ranked before. Returns how many it took: at
-// least one, if there are any.
+// have (index/effort.h). Returns how many it took: at least one, if there are any.
+struct RankedPart {
+    // There may be others, beyond this distance: where these are within reach, the round is unsure.
+    double known_until;
+    bool goes_on;      // nearer ones were ranked before
+    bool have_places;  // of their refinements
+};
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
-                     double known_until, bool goes_on);
+                     const RankedPart& part);
 
 // Also counts the row in the report. Infinite is the greatest finite number, NaN is infinite.
 double row_distance(ScanState* s, const StoredVector& row);

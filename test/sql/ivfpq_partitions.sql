@@ -270,6 +270,28 @@ RESET enable_sort;
 DROP TABLE by_distance, by_angle;
 DROP FUNCTION of_both;
 
+\qecho inner products of partitions whose rows differ in length
+CREATE TABLE lengths (id int, v vector(16)) PARTITION BY RANGE (id);
+CREATE TABLE lengths_short PARTITION OF lengths FOR VALUES FROM (0) TO (3000);
+CREATE TABLE lengths_long PARTITION OF lengths FOR VALUES FROM (3000) TO (9000);
+INSERT INTO lengths SELECT i, (SELECT array_agg((x - 128) / CASE WHEN i < 3000 THEN 64.0 ELSE 1 END) FROM unnest(vec(i, 16)::real[]) AS x)::vector
+    FROM generate_series(0, 8999) AS i;
+CREATE INDEX ON lengths USING ivfpq (v vector_ip_ops) WITH (lists = 20, m = 2);
+ANALYZE lengths;
+SET enable_seqscan = off;
+SET enable_sort = off;
+CREATE FUNCTION found_of(q vector) RETURNS bigint LANGUAGE sql AS $$
+    SELECT count(*) FROM (SELECT v <#> q AS d FROM lengths ORDER BY v <#> q LIMIT 10) AS s
+    WHERE d <= (SELECT d FROM (SELECT (v <#> q) + 0 AS d FROM lengths ORDER BY (v <#> q) + 0 LIMIT 1 OFFSET 9) AS e)
+$$;
+SELECT sum(found_of((SELECT array_agg(x - 128) FROM unnest(vec(i, 16, 9)::real[]) AS x)::vector)) / 500.0 >= 0.94 AS enough
+    FROM generate_series(1, 50) AS i;
+RESET enable_seqscan;
+RESET enable_sort;
+DROP FUNCTION found_of;
+DROP TABLE lengths;
+
+
 DROP TABLE p, q, kept, none CASCADE;
 DROP FUNCTION all_queries, compare;
 REVOKE USAGE ON SCHEMA ivfpq_test FROM regress_partitions;
