@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "extension/am/callbacks.h"
-#include "extension/build/build.h"
+#include "extension/create/build.h"
 #include "extension/index/column.h"
 #include "extension/index/options.h"
-#include "extension/build/progress.h"
+#include "extension/create/progress.h"
 #include "extension/scan/scan.h"
 #include "extension/types/attribute.h"
 

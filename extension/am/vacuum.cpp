@@ -3,13 +3,13 @@
 #include "extension/am/callbacks.h"
 #include "extension/index/format.h"
 #include "extension/index/buffers.h"
-#include "extension/build/measure.h"
+#include "extension/create/measure.h"
 #include "extension/index/list_changes.h"
 #include "extension/index/page_changes.h"
 #include "extension/index/place.h"
-#include "extension/build/selftrain.h"
-#include "extension/build/train.h"
-#include "extension/build/vacuum_rows.h"
+#include "extension/create/selftrain.h"
+#include "extension/create/train.h"
+#include "extension/create/vacuum_rows.h"
 #include "extension/util/pause.h"
 
 extern "C" {

@@ -5,10 +5,8 @@
 // - Lists: the smallest threshold whose measured recall is surely high enough
 //   (kernels/list_plan.h).
 // - Candidates: one is ranked while its distance by code, less the error that codes of the k
-// nearest
-//   rows have in all but that part of them, is below the exact distance of the k-th row found so
-//   far.
-// Every executor makes the same effort, refinements or not.
+//   nearest rows have in all but that part of them, is below the exact distance of the k-th row
+//   found so far. A device that has refinements ranks by these all that it keeps.
 #pragma once
 
 #include <algorithm>

@@ -132,7 +132,7 @@ enum class CurveSource : uint8 {
 // nearest neighbors that a scan finds, by its effort for lists and by its candidates per wanted
 // row; the last of these stands for any number of candidates. There are two kinds of effort for
 // lists: a number of them for all queries, and a threshold by which each query decides
-// (kernels/list_plan.h). See build/curve.
+// (kernels/list_plan.h). See curve/curve.
 struct RecallCurve {
     static constexpr int ks = 4;
     static constexpr int max_steps = 20;

@@ -122,6 +122,7 @@ Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const Li
         else if (coming)
             prefetch_entries(coming, layout);
         const bool entries = page_tail(page)->count > 0;
+        if (visitor.block) *visitor.block = block;
         if (entries) visitor.visit(visitor.state, list, page, layout);
         block = next;
         UnlockReleaseBuffer(buffer);
@@ -160,6 +161,7 @@ void walk_back(Relation index, const MetaPage& meta, uint32 list, const ListVisi
             if (!step(index, block, list, layout, place, &walk, &buffer)) break;
             Page page = BufferGetPage(buffer);
             const bool entries = page_tail(page)->count > 0;
+            if (visitor.block) *visitor.block = block;
             if (entries) visitor.visit(visitor.state, list, page, layout);
             block = page_tail(page)->prev;
             UnlockReleaseBuffer(buffer);

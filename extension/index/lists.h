@@ -27,6 +27,8 @@ struct ListVisitor {
     // Called before each list but the first, with its place in the order; false ends the walk. May
     // be null.
     bool (*goes_on)(void* state, uint32 place) = nullptr;
+    // If set, the walk stores the number of each page here before it is visited.
+    BlockNumber* block = nullptr;
 };
 
 // Walks the lists numbered order[0 .. count). The visitor sees every entry that was in them when

@@ -15,10 +15,10 @@
 #include "extension/guard.h"
 #include "extension/index/lapack_check.h"
 #include "extension/index/options.h"
-#include "extension/build/bulk.h"
+#include "extension/create/bulk.h"
 #include "extension/index/format.h"
 #include "extension/index/argument.h"
-#include "extension/build/train.h"
+#include "extension/create/train.h"
 #include "extension/types/vector_type.h"
 #include "extension/util/signature.h"
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "kernels/random.h"
-#include "extension/build/true_neighbors.h"
+#include "extension/curve/true_neighbors.h"
 #include "extension/index/column.h"
 #include "extension/scan/scan.h"
 #include "extension/index/argument.h"
