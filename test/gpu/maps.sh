@@ -1,33 +1,38 @@
 # Graphs, pairs, groups of duplicates, clusters and a layout of a large table: a script for the step `queries` of
-# run. DATA has NAME_base.bvecs, which grows to ROWS rows (1000000).
-#   ROWS=1000000  K=10  RADII="60 80 100"  LIMIT_SECONDS=150: a statement that takes longer is cancelled
-# Goals: the graph 1.5 s, 1,000 appended rows 0.15, some 5,000,000 pairs 3, clusters 5, communities 3, the layout 10.
+# run. DATA has NAME_base.bvecs, which grows to ROWS rows (1000000). Each statement has a session of its own, whose
+# device is open already.
+#   ROWS=1000000  K=10  RADII="60 80 100"  RADIUS=60: of groups  LIMIT_SECONDS=40: a statement that takes longer is cancelled
+#   WIDE=768: dimensions of the last groups, each row several times beside itself; 0: none
+# Goals: the graph 1.5 s, 1,000 appended rows 0.15, some 5,000,000 pairs 3, groups of the wide rows 5, clusters 5,
+# communities 3, the layout 10.
 # shellcheck shell=bash
 set -euo pipefail
 cd "$CLUSTER"
 # shellcheck source=test/gpu/grown_rows.sh
 source "$CLUSTER/pgwarp/test/gpu/grown_rows.sh"
-rows=${ROWS:-1000000} k=${K:-10}
+rows=${ROWS:-1000000} k=${K:-10} wide=${WIDE:-768}
 ask() {
     psql -XAtq -v ON_ERROR_STOP=0 -c "SET maintenance_work_mem = '16GB'" -c 'SET max_parallel_maintenance_workers = 15' \
-        -c "SET work_mem = '2GB'" -c "SET statement_timeout = '${LIMIT_SECONDS:-150}s'" -c 'SET client_min_messages = debug1' "$@" 2>&1 |
+        -c "SET work_mem = '2GB'" -c "SET statement_timeout = '${LIMIT_SECONDS:-40}s'" "$@" 2>&1 |
         grep -v 'DEBUG.*\(rehash\|snapshot\|parallel worker\|xlog\|building index\)' || true
 }
 timed() {
     echo "== $1"
-    ask -c '\timing on' -c "$1"
+    ask -c 'SET pgwarp.keep_device = on' -c 'SET pgwarp.build_executor = gpu' \
+        -c "DO \$\$BEGIN PERFORM knn_graph('few', 'id', 'v', 1, 'exact'); END\$\$" \
+        -c 'RESET pgwarp.build_executor' -c 'SET client_min_messages = debug1' -c '\timing on' -c "$1"
 }
 make_rows "$rows" 128
 ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items' \
     -c 'CREATE TABLE items (id int, v vector(128)) WITH (parallel_workers = 15)'
 load_rows items
-ask -c 'VACUUM ANALYZE items' -c 'SELECT sum(vector_norm(v)) FROM items' -c CHECKPOINT
-for run in 1 2; do
-    ask -c "DROP TABLE IF EXISTS graph$run"
-    timed "SELECT * FROM knn_graph_create('graph$run', 'items', 'id', 'v', $k)"
-done
+ask -c 'CREATE TABLE few AS SELECT * FROM items LIMIT 1000' \
+    -c "CREATE TABLE later AS SELECT * FROM items WHERE id % ($rows / 1000) = 1" \
+    -c "DELETE FROM items WHERE id % ($rows / 1000) = 1" \
+    -c 'VACUUM ANALYZE items' -c 'SELECT sum(vector_norm(v)) FROM items' -c CHECKPOINT
+for run in 1 2; do timed "SELECT * FROM knn_graph_create('graph$run', 'items', 'id', 'v', $k)"; done
 timed "SELECT * FROM knn_graph_create('lists', 'items', 'id', 'v', $k, compact => true)"
-ask -c "INSERT INTO items SELECT id + 100000000, v + v FROM items WHERE id % ($rows / 1000) = 1"
+ask -c 'INSERT INTO items SELECT * FROM later'
 timed "SELECT * FROM knn_graph_append('graph1', 'items', 'id', 'v')"
 timed "SELECT * FROM knn_graph_recall('graph1', 'items', 'id', 'v')"
 for radius in ${RADII:-60 80 100}; do
@@ -37,3 +42,9 @@ timed "SELECT count(DISTINCT group_number), count(*) FROM duplicate_groups('item
 timed "SELECT count(DISTINCT label), count(*) FILTER (WHERE label < 0) FROM graph_hdbscan('graph2', 50)"
 timed "SELECT count(DISTINCT community) FROM graph_communities('graph2')"
 timed "SELECT count(*), min(x), max(x), min(y), max(y) FROM embedding_layout('graph2')"
+((wide)) || exit 0
+copies=v
+for ((dims = 256; dims <= wide; dims += 128)); do copies+=' || v'; done
+ask -c "CREATE TABLE wide_items WITH (parallel_workers = 15) AS SELECT id, $copies AS v FROM items" -c 'ANALYZE wide_items'
+timed "SELECT count(DISTINCT group_number), count(*)
+    FROM duplicate_groups('wide_items', 'id', 'v', ${RADIUS:-60} * sqrt($wide / 128.0))"
