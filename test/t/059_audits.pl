@@ -64,11 +64,13 @@ sub not_audited
 {
 	my ($name, $before, $search) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $audited = value($node, "SELECT audited + conditions_audited $of_t");
+	# A busy machine may drop some.
+	my $seen = 'audited + conditions_audited + audits_dropped';
+	my $audited = value($node, "SELECT $seen $of_t");
 	value($node, "$every SET enable_seqscan = off; $before $search; ROLLBACK");
 	recall_of('true', 53001, 53003);
-	wait_until($node, "audited + conditions_audited >= $audited + 2 $of_t");
-	return is(value($node, "SELECT audited + conditions_audited + audits_dropped - $audited $of_t"), 2, $name);
+	wait_until($node, "$seen >= $audited + 2 $of_t");
+	return is(value($node, "SELECT $seen - $audited $of_t"), 2, $name);
 }
 my $search = 'SELECT id FROM t ORDER BY v <-> vec(1, 16)';
 not_audited('effort was given: probes', 'SET ivfpq.probes = 3;', "$search LIMIT 5");
@@ -140,8 +142,8 @@ value($node, "$every CREATE TABLE slow AS SELECT id, v FROM t WHERE id <= 3000;
 value($node, "$every SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0;
 	SELECT id FROM slow ORDER BY slowly(v)::vector(16) <-> vec($_, 16) LIMIT 5") for 1 .. 3;
 recall_of('true', 53001, 53006);
-wait_until($node, "audited = 5 $of_t");
-pass('audits of others go on');
+wait_until($node, "audited + audits_dropped = 5 $of_t");
+cmp_ok(value($node, "SELECT audited $of_t"), '>', 0, 'audits of others go on');
 is(value($node, "SELECT audited, audits_dropped FROM pg_stat_pgwarp WHERE indexname = 'slow_v'"), '0|2', 'those that follow are dropped');
 value($node, 'DROP TABLE slow');
 
