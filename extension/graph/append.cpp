@@ -2,9 +2,10 @@
 // removed.
 
 #include <algorithm>
-#include <utility>
+#include <limits>
 
 #include "kernels/knn_graph.h"
+#include "kernels/workers.h"
 #include "extension/graph/changes.h"
 #include "extension/graph/functions.h"
 #include "extension/graph/given.h"
@@ -29,24 +30,7 @@ extern "C" {
 namespace pgwarp {
 namespace {
 
-// Moves rows with whole lists before the others, which are searched for as new rows are. Returns
-// where the others begin. `moved`: (count), new row numbers by the old ones.
-Size order_set(GraphSet* set, bool* whole, uint32* moved) {
-    for (Size row = 0; row < set->count; ++row) moved[row] = static_cast<uint32>(row);
-    Size border = 0, end = set->count;
-    while (true) {
-        while (border < end && whole[border]) ++border;
-        while (border < end && !whole[end - 1]) --end;
-        if (border == end) return border;
-        std::swap(whole[border], whole[end - 1]);
-        std::swap(moved[border], moved[end - 1]);
-        std::swap(set->keys[border], set->keys[end - 1]);
-        std::swap_ranges(set->rows + border * set->dims, set->rows + (border + 1) * set->dims,
-                         set->rows + (end - 1) * set->dims);
-    }
-}
-
-// The same for rows in a file, which are copied to a new one.
+// Moves rows with whole lists before the others, in a new file. Returns where the others begin.
 Size order_file(GraphSet* set, const bool* whole) {
     constexpr Size block_rows = 1024;
     BufFile* file = BufFileCreateTemp(false);
@@ -84,72 +68,152 @@ Size order_file(GraphSet* set, const bool* whole) {
 // 60,000 takes as long as 1,000 to 2,000 rows do.
 constexpr Size values_to_compare = Size{1} << 20;
 
-bool compares_all(const GivenGraph& given, const GraphSet& set, Size border, uint32 k) {
+bool compares_all(const GraphSet& set, Size border) {
     constexpr Size least_dims = 32;
     const Size others = set.count - border;
-    return others * std::max<Size>(set.dims, least_dims) <= values_to_compare && others <= border &&
-           given.neighbors == k;
+    return others * std::max<Size>(set.dims, least_dims) <= values_to_compare && others <= border;
 }
 
-WrittenEdge* alloc_written(Size rows, uint32 k) {
-    return static_cast<WrittenEdge*>(MemoryContextAllocHuge(
-        CurrentMemoryContext, std::max<Size>(rows * k, 1) * sizeof(WrittenEdge)));
-}
-
-// Compares the rows behind the border with all rows. Lists of other rows are of the graph, and get
-// the nearer ones of them.
-void append_compared(const GraphJob& job, const GraphSet& set, Size border, FoundEdge* found,
-                     Changes* changes) {
-    const uint32 k = job.k;
-    Edge* lists = alloc_lists(set.count, k);
-    load_given(*changes->given, set, changes->sorted, 0, border, k, lists, found);
-    const Size others = set.count - border;
-    if (others > 0) {
-        const GraphRows rows{set.rows, set.count, set.dims, job.metric};
-        const GraphRows behind{set.rows + border * set.dims, others, set.dims, job.metric};
-        Edge* among = alloc_lists(others, k);
-        run_graph_kernel([&] {
-            job.maker.builder->exact_merge(rows, border, k, lists);
-            job.maker.builder->exact(behind, k, among);
-        });
-        for (Size i = 0; i < others * k; ++i)
-            if (among[i].row != no_row) among[i].row += static_cast<uint32>(border);
-        for (Size i = 0; i < others; ++i) add_edges(lists + (border + i) * k, k, among + i * k, k);
-        pfree(among);
+// Edges within the first `border` rows have the right distance.
+void load_given_list(const GraphSet& set, const GivenLists& given, Size border, bool others,
+                     Size row, uint32 degree, Edge* list) {
+    const Edge* before = given.lists + row * given.k;
+    std::fill_n(list, degree, Edge{std::numeric_limits<float>::infinity(), no_row});
+    const auto is_within = [&](const Edge& edge) { return row < border && edge.row < border; };
+    std::copy_if(before, before + given.k, list, is_within);
+    for (uint32 i = 0; others && i < given.k; ++i) {
+        if (before[i].row == no_row || is_within(before[i])) continue;
+        const Edge edge{vector_distance(set, static_cast<uint32>(row), before[i].row),
+                        before[i].row};
+        add_edges(list, degree, &edge, 1);
     }
-    report_graph_stage(GraphStage::writing, 0, 0);
-    remove_gone(changes);
-    write_changes(changes, {0, set.count, lists, k, alloc_written(set.count, k)});
-    flush_changes(changes);
 }
 
-void append_in_memory(const GraphJob& job, GraphSet* set, Changes* changes) {
+// The given edges as lists (rows)(degree): with those from and to rows behind the border, or
+// without.
+Edge* load_given_lists(const GraphJob& job, const GraphSet& set, const GivenLists& given,
+                       Size border, bool others, uint32 degree) {
+    constexpr Size task_rows = 4096;
+    Edge* lists = static_cast<Edge*>(MemoryContextAllocHuge(
+        CurrentMemoryContext, std::max<Size>(set.count * degree, 1) * sizeof(Edge)));
+    run_graph_kernel([&] {
+        Workers workers(job.threads, query_interrupts());
+        workers.run((set.count + task_rows - 1) / task_rows, [&](size_t task, int) {
+            const Size end = std::min(set.count, (task + 1) * task_rows);
+            for (Size row = task * task_rows; row < end; ++row)
+                load_given_list(set, given, border, others, row, degree, lists + row * degree);
+        });
+    });
+    return lists;
+}
+
+// Compares the rows behind the border with all rows: lists get the nearer ones of them.
+void compare_others(const GraphJob& job, const GraphSet& set, Size border, Edge* lists) {
+    const uint32 k = job.k;
+    const Size others = set.count - border;
+    const GraphRows rows{set.rows, set.count, set.dims, job.metric};
+    const GraphRows behind{set.rows + border * set.dims, others, set.dims, job.metric};
+    Edge* among = alloc_lists(others, k);
+    run_graph_kernel([&] {
+        job.maker.builder->exact_merge(rows, border, k, lists);
+        job.maker.builder->exact(behind, k, among);
+    });
+    for (Size i = 0; i < others * k; ++i)
+        if (among[i].row != no_row) among[i].row += static_cast<uint32>(border);
+    for (Size i = 0; i < others; ++i) add_edges(lists + (border + i) * k, k, among + i * k, k);
+    pfree(among);
+}
+
+// A call of knn_graph_append.
+struct GraphAppend {
+    FunctionCallInfo fcinfo;
+    Oid graph;
+    Metric metric;
+    KeyNames* keys;
+    GraphJob job;
+    GraphSet set;
+    Changes changes;
+};
+
+bool names_neighbors(const GraphAppend& append) {
+    return !append.fcinfo->args[4].isnull;
+}
+
+// `neighbors`: those of the graph.
+GraphJob append_job(const GraphAppend& append, uint32 neighbors) {
+    const uint32 k = wanted_neighbors(append.fcinfo, 4, neighbors);
+    return make_graph_job(append.fcinfo, append.metric, static_cast<int32>(k), {6, 7, 8});
+}
+
+GraphRoom room_to_compare(const GraphJob& job) {
+    GraphRoom room{job.k, job.k, job.threads};
+    room.descends = false;
+    return room;
+}
+
+void begin_changes(GraphAppend* append) {
+    Changes* changes = &append->changes;
+    changes->graph = append->graph;
+    changes->set = &append->set;
+    changes->k = append->job.k;
+    prepare_changes(changes);
+}
+
+// Reads the graph, with as many neighbors as it has where the caller does not say how many.
+GivenLists read_lists_to_append(GraphAppend* append, const KeyedRow* sorted) {
+    report_graph_stage(GraphStage::edges, 0, 0);
+    GivenLists given = read_given_lists(append->job, append->graph, append->set, sorted);
+    if (given.neighbors <= append->job.k || names_neighbors(*append)) return given;
+    append->job = append_job(*append, given.neighbors);
+    free_given_lists(&given);
+    return read_given_lists(append->job, append->graph, append->set, sorted);
+}
+
+// False: there is no room for what a device, or a descent, needs beside the rows. They are in a
+// file then.
+bool append_in_memory(GraphAppend* append) {
+    GraphSet* set = &append->set;
     report_graph_stage(GraphStage::keys, 0, 0);
-    const GivenGraph& given = *changes->given;
-    KeyedRow* before = sort_by_key(*set);
-    FoundEdge* found = find_edges(given, *set, before, job.threads);
-    bool* whole = find_whole_rows(given, *set, before, job.k, found);
-    pfree(before);
-    uint32* moved = static_cast<uint32*>(MemoryContextAllocHuge(
-        CurrentMemoryContext, std::max<Size>(set->count, 1) * sizeof(uint32)));
-    const Size border = order_set(set, whole, moved);
-    if (found) move_found(found, given.edges.count, moved);
-    pfree(moved);
-    pfree(whole);
-    changes->sorted = sort_by_key(*set);
+    KeyedRow* sorted = sort_by_key(*set);
+    GivenLists given = read_lists_to_append(append, sorted);
+    GraphJob* job = &append->job;
+    const Size border = order_by_whole(&given, set, sorted);
+    const Size others = set->count - border;
+    const bool compare = compares_all(*set, border);
+    const uint32 dims = std::max(set->dims, 1u);
+    if (others > 0) {
+        if (compare)
+            start_builder_for(job,
+                              static_cast<double>(others) * static_cast<double>(set->count) * dims);
+        else
+            start_builder(job, set->count, set->dims, false);
+        const GraphRoom room{job->options.degree, job->k, job->threads};
+        if (set->count > rows_on_device(*job, dims) ||
+            (!compare && set->count > rows_in_memory(room, dims))) {
+            end_builder(job);
+            free_given_lists(&given);
+            pfree(sorted);
+            spill_graph_set(set);
+            return false;
+        }
+    }
+    Changes* changes = &append->changes;
+    begin_changes(append);
+    changes->lists = &given;
+    changes->sorted = sorted;
     changes->norms = find_norms(*set);
-    if (compares_all(given, *set, border, job.k))
-        return append_compared(job, *set, border, found, changes);
-    const uint32 degree = job.options.degree;
-    Edge* lists = alloc_lists(set->count, degree);
-    load_given(given, *set, changes->sorted, 0, set->count, degree, lists, found);
-    if (found) pfree(found);
-    const GraphRows rows{set->rows, set->count, set->dims, job.metric};
-    run_graph_kernel([&] { job.maker.builder->append(rows, border, job.options, lists); });
+    const uint32 degree = compare ? job->k : job->options.degree;
+    Edge* lists = load_given_lists(*job, *set, given, border, !compare, degree);
+    const GraphRows rows{set->rows, set->count, set->dims, job->metric};
+    if (others > 0 && compare) compare_others(*job, *set, border, lists);
+    if (others > 0 && !compare)
+        run_graph_kernel([&] { job->maker.builder->append(rows, border, job->options, lists); });
     report_graph_stage(GraphStage::writing, 0, 0);
-    remove_gone(changes);
-    write_changes(changes, {0, set->count, lists, degree, alloc_written(set->count, job.k)});
+    remove_gone(changes, *given.gone->object);
+    write_new_lists(changes, lists, degree);
     flush_changes(changes);
+    if (others > 0) end_builder(job);
+    return true;
 }
 
 // Parts of rows with whole lists are merged with parts of the other rows, and these with each
@@ -178,7 +242,7 @@ void append_by_parts(const GraphJob& job, GraphSet* set, Changes* changes) {
         for (Size first = 0; first < second; ++first) merge_parts(&parts, first, second);
     finish_parts(&parts);
     report_graph_stage(GraphStage::writing, 0, 0);
-    remove_gone(changes);
+    remove_gone(changes, *find_gone(*changes)->object);
     for (Size part = 0; part < parts.count; ++part) {
         read_found(parts, part);
         write_changes(changes, {parts.begin(part), parts.begin(part) + parts.size(part),
@@ -186,6 +250,21 @@ void append_by_parts(const GraphJob& job, GraphSet* set, Changes* changes) {
     }
     flush_changes(changes);
     close_parts(&parts);
+}
+
+void append_in_file(GraphAppend* append) {
+    GraphSet* set = &append->set;
+    report_graph_stage(GraphStage::edges, 0, 0);
+    GivenGraph given = read_given_graph(append->graph, append->keys);
+    if (given.neighbors > append->job.k && !names_neighbors(*append))
+        append->job = append_job(*append, given.neighbors);
+    start_builder(&append->job, set->count, set->dims, false);
+    begin_changes(append);
+    append->changes.given = &given;
+    append_by_parts(append->job, set, &append->changes);
+    BufFileClose(set->file);
+    end_graph_edges(&given.edges);
+    end_builder(&append->job);
 }
 
 // Excludes other writers, not readers. LOCK TABLE checks the caller's rights.
@@ -229,32 +308,16 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
     // A new snapshot, which sees what was committed while this backend waited for the lock.
     PushActiveSnapshot(GetTransactionSnapshot());
     begin_graph_progress(table);
-    report_graph_stage(GraphStage::edges, 0, 0);
     KeyNames* keys = names_in_graph(graph);
-    GivenGraph given = read_given_graph(graph, keys);
-    const uint32 k = wanted_neighbors(fcinfo, 4, given.neighbors);
-    GraphJob job = make_graph_job(fcinfo, metric, static_cast<int32>(k), {6, 7, 8});
+    GraphAppend append = {fcinfo, graph, metric, keys, {}, {}, {}};
+    append.job = append_job(append, first_neighbors(graph, keys));
     TableColumns columns = {table, NameStr(*PG_GETARG_NAME(3)), NameStr(*PG_GETARG_NAME(2))};
     columns.names = keys;
-    GraphSet set = read_graph_set(columns, metric, {job.options.degree, job.k, job.threads});
-    report_left_out(set);
-    start_builder(&job, set.count, set.dims, false);
-    if (!set.file && set.count > rows_on_device(job, std::max(set.dims, 1u))) spill_graph_set(&set);
-    Changes changes = {};
-    changes.graph = graph;
-    changes.set = &set;
-    changes.given = &given;
-    changes.k = job.k;
-    prepare_changes(&changes);
-    if (set.file) {
-        append_by_parts(job, &set, &changes);
-        BufFileClose(set.file);
-    } else {
-        append_in_memory(job, &set, &changes);
-    }
-    end_builder(&job);
-    end_graph_edges(&given.edges);
-    const AppendCounts& counts = changes.counts;
+    append.set = read_graph_set(columns, metric, room_to_compare(append.job));
+    report_left_out(append.set);
+    if (append.set.file || !append_in_memory(&append)) append_in_file(&append);
+    const GraphSet& set = append.set;
+    const AppendCounts& counts = append.changes.counts;
     report_graph_times(table, set.count);
     end_graph_progress();
     PopActiveSnapshot();

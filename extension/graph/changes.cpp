@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <cstring>
 
 #include "kernels/distance.h"
-#include "kernels/graph_stream.h"
 #include "extension/graph/changes.h"
 #include "extension/graph/metric.h"
 #include "extension/graph/table.h"
@@ -196,35 +195,65 @@ uint32* find_written(const Changes& changes, const ChangedRows& rows) {
     return lengths;
 }
 
+// Replaces the list of a row where it differs. `written`: up to k of its `length` edges.
+void write_list(Changes* changes, uint32 row, const Edge* list, WrittenEdge* written, Size length) {
+    if (length <= changes->k) {
+        std::sort(written, written + length,
+                  [](const WrittenEdge& a, const WrittenEdge& b) { return a.rank < b.rank; });
+        if (same_list(*changes, written, length, row, list)) return;
+    }
+    ++(length > 0 ? changes->counts.changed : changes->counts.added);
+    change_list(changes, changes->set->keys[row], list);
+}
+
 }  // namespace
 
 void write_changes(Changes* changes, const ChangedRows& rows) {
     uint32* lengths = find_written(*changes, rows);
     for (Size i = 0; i < rows.end - rows.begin; ++i) {
         if (i % 1024 == 0) CHECK_FOR_INTERRUPTS();
-        const auto row = static_cast<uint32>(rows.begin + i);
-        WrittenEdge* written = rows.written + i * changes->k;
-        const Edge* list = rows.lists + i * rows.stride;
-        if (lengths[i] <= changes->k) {
-            std::sort(written, written + lengths[i],
-                      [](const WrittenEdge& a, const WrittenEdge& b) { return a.rank < b.rank; });
-            if (same_list(*changes, written, lengths[i], row, list)) continue;
-        }
-        ++(lengths[i] > 0 ? changes->counts.changed : changes->counts.added);
-        change_list(changes, changes->set->keys[row], list);
+        write_list(changes, static_cast<uint32>(rows.begin + i), rows.lists + i * rows.stride,
+                   rows.written + i * changes->k, lengths[i]);
     }
     pfree(lengths);
 }
 
-void remove_gone(Changes* changes) {
-    const Size most = static_cast<Size>(maintenance_work_mem) * 1024 / NodeNumbers::node_bytes;
-    Owned<NodeNumbers>* gone = owned_by<NodeNumbers>(CurrentMemoryContext);
-    guarded([&] { gone->object = new NodeNumbers(most); });
+void write_new_lists(Changes* changes, Edge* lists, uint32 stride) {
+    const GraphSet& set = *changes->set;
+    const GivenLists& given = *changes->lists;
+    const uint32 k = changes->k;
+    WrittenEdge* written = static_cast<WrittenEdge*>(palloc(k * sizeof(WrittenEdge)));
+    for (Size i = 0; i < set.count; ++i) {
+        if (i % 1024 == 0) CHECK_FOR_INTERRUPTS();
+        const auto row = static_cast<uint32>(i);
+        const Edge* before = given.lists + i * k;
+        Edge* list = lists + i * stride;
+        if (given.whole[i] && given.lengths[i] <= k && memcmp(list, before, k * sizeof(Edge)) == 0)
+            continue;
+        for (uint32 j = 0; j < k && list[j].row != no_row; ++j)
+            list[j].distance = vector_distance(set, row, list[j].row);
+        std::stable_sort(list, list + k,
+                         [](const Edge& a, const Edge& b) { return a.distance < b.distance; });
+        Size length = given.lengths[i];
+        for (uint32 j = 0; j < std::min<Size>(length, k); ++j) {
+            // A neighbor that is gone: the list differs from any.
+            const bool there = before[j].row != no_row;
+            written[j] = {there ? set.keys[before[j].row] : 0,
+                          there ? static_cast<int32>(j) + 1 : 0,
+                          edge_operator_distance(set.metric, before[j].distance)};
+        }
+        write_list(changes, row, list, written, length);
+    }
+    pfree(written);
+}
+
+Owned<NodeNumbers>* find_gone(const Changes& changes) {
+    Owned<NodeNumbers>* gone = new_gone();
     KeyedEdge* some = static_cast<KeyedEdge*>(palloc(sizeof(KeyedEdge) * edges_at_once));
-    const GraphEdges& edges = changes->given->edges;
+    const GraphEdges& edges = changes.given->edges;
     bool fits = true;
-    SourceRows sources = {changes, 0, 0, false};
-    for (Size first = 0; first < edges.count;) {
+    SourceRows sources = {&changes, 0, 0, false};
+    for (Size first = 0; fits && first < edges.count;) {
         const Size here = next_edges(edges, first, some);
         first += here;
         guarded([&] {
@@ -232,19 +261,16 @@ void remove_gone(Changes* changes) {
                 if (sources.find(some[i].src) == no_row)
                     fits = gone->object->add(some[i].src) && fits;
         });
-        if (!fits) break;
     }
-    guarded([&] { fits = fits && gone->object->finish(); });
-    if (!fits)
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("graph \"%s\" has more than %zu nodes that are no rows of the table",
-                               get_rel_name(changes->graph), most),
-                        errhint("Increase maintenance_work_mem, or make the graph anew.")));
     pfree(some);
-    for (Size i = 0; i < gone->object->count(); ++i)
-        change_list(changes, gone->object->node(static_cast<uint32>(i)), nullptr);
-    changes->counts.removed = static_cast<int64>(gone->object->count());
-    guarded([&] { delete std::exchange(gone->object, nullptr); });
+    finish_gone(gone, fits, changes.graph);
+    return gone;
+}
+
+void remove_gone(Changes* changes, const NodeNumbers& gone) {
+    for (Size i = 0; i < gone.count(); ++i)
+        change_list(changes, gone.node(static_cast<uint32>(i)), nullptr);
+    changes->counts.removed = static_cast<int64>(gone.count());
 }
 
 }  // namespace pgwarp

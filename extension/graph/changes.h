@@ -3,6 +3,7 @@
 #pragma once
 
 #include "extension/graph/given.h"
+#include "extension/graph/given_lists.h"
 
 extern "C" {
 #include "executor/spi.h"
@@ -19,7 +20,8 @@ struct AppendCounts {
 struct Changes {
     Oid graph;
     const GraphSet* set;
-    const GivenGraph* given;
+    const GivenLists* lists;  // of a set in memory
+    const GivenGraph* given;  // of a set in a file
     const KeyedRow* sorted;
     const float* norms;  // (rows), by find_norms(); null but for inner products
     uint32 k;
@@ -39,8 +41,7 @@ struct Changes {
     SPIPlanPtr add;
 };
 
-// For the graph, its set and k, which are set; `given`, `sorted` and `norms` before
-// write_changes(). Inside SPI.
+// For the graph, its set and k, which are set; the others before changes are written. Inside SPI.
 void prepare_changes(Changes* changes);
 // Norms of the rows, in memory or in the file, for `norms`.
 float* find_norms(const GraphSet& set);
@@ -63,8 +64,13 @@ struct ChangedRows {
 
 // Replaces the lists that differ from those of the graph.
 void write_changes(Changes* changes, const ChangedRows& rows);
+// The same for all rows of a set in memory, with new lists (rows)(stride). Those that it writes get
+// the distances of the vectors.
+void write_new_lists(Changes* changes, Edge* lists, uint32 stride);
+// The sources of a graph whose rows are gone, for a set in a file.
+Owned<NodeNumbers>* find_gone(const Changes& changes);
 // Deletes the edges of sources whose rows are gone.
-void remove_gone(Changes* changes);
+void remove_gone(Changes* changes, const NodeNumbers& gone);
 // Writes what is queued.
 void flush_changes(Changes* changes);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "extension/graph/edge_file.h"
+#include "extension/graph/edge_scan.h"
 
 extern "C" {
 #include "utils/memutils.h"

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/workers.h"
 #include "extension/graph/given.h"
 #include "extension/graph/metric.h"
 #include "extension/graph/parts.h"
@@ -14,8 +13,6 @@ extern "C" {
 }
 
 namespace pgwarp {
-
-namespace {
 
 bool about_equal(float a, float b) {
     // A distance that overflowed equals any that is near overflow.
@@ -31,23 +28,15 @@ float finite_distance(Metric metric, const float* a, const float* b, uint32 dims
                                                              : std::numeric_limits<float>::max();
 }
 
-// Edges checked, and those whose distance in the table is not that of the vectors.
-struct Looked {
-    Size edges;
-    Size others;
-};
-
-void check_distances(const GivenGraph& given, const Looked& looked) {
+void check_distances(Oid graph, const DistanceCheck& looked) {
     if (looked.others > looked.edges / 2)
-        ereport(ERROR,
-                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                 errmsg("distances of graph \"%s\" are not those of the vectors",
-                        get_rel_name(given.graph)),
-                 errdetail("%zu of %zu edges have another distance.", looked.others, looked.edges),
-                 errhint("Name the metric the graph was made with.")));
+        ereport(
+            ERROR,
+            (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+             errmsg("distances of graph \"%s\" are not those of the vectors", get_rel_name(graph)),
+             errdetail("%zu of %zu edges have another distance.", looked.others, looked.edges),
+             errhint("Name the metric the graph was made with.")));
 }
-
-}  // namespace
 
 Size given_in_memory() {
     return most_graph_edges(sizeof(Edge) * 2);
@@ -61,70 +50,23 @@ GivenGraph read_given_graph(Oid graph, KeyNames* names) {
     return given;
 }
 
-FoundEdge find_edge(const KeyedEdge& edge, const GraphSet& set, const KeyedRow* sorted) {
-    FoundEdge found = {find_key(sorted, set.count, edge.src), find_key(sorted, set.count, edge.dst),
-                       0, false};
-    if (found.src == no_row || found.dst == no_row || found.src == found.dst) return found;
-    found.distance = finite_distance(set.metric, set.rows + Size{found.src} * set.dims,
-                                     set.rows + Size{found.dst} * set.dims, set.dims);
-    found.as_written =
-        about_equal(edge_operator_distance(set.metric, found.distance), edge.distance);
-    return found;
-}
-
-FoundEdge* find_edges(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
-                      int threads) {
-    constexpr Size edges_of_task = 16384;
-    const Size count = given.edges.count;
-    if (given.edges.file) return nullptr;
-    auto* found = static_cast<FoundEdge*>(
-        MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(count, 1) * sizeof(FoundEdge)));
-    const TableEdges& edges = given.edges.edges;
-    run_graph_kernel([&] {
-        Workers workers(threads, query_interrupts());
-        workers.run((count + edges_of_task - 1) / edges_of_task, [&](size_t task, int) {
-            const Size end = std::min(count, (task + 1) * edges_of_task);
-            for (Size i = task * edges_of_task; i < end; ++i)
-                found[i] = find_edge({edges.src[i], edges.dst[i], edges.distance[i], edges.rank[i]},
-                                     set, sorted);
-        });
-    });
-    return found;
-}
-
-void move_found(FoundEdge* found, Size count, const uint32* moved) {
-    for (Size i = 0; i < count; ++i) {
-        if (found[i].src != no_row) found[i].src = moved[found[i].src];
-        if (found[i].dst != no_row) found[i].dst = moved[found[i].dst];
-    }
-}
-
-namespace {
-
-// Calls use(edge, found) for all edges.
-template <typename Use>
-void for_found(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
-               const FoundEdge* known, const Use& use) {
-    Size i = 0;
-    for_edges(given.edges, [&](const KeyedEdge& edge) {
-        use(edge, known ? known[i++] : find_edge(edge, set, sorted));
-    });
-}
-
-}  // namespace
-
 void load_given(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted, Size begin,
-                Size end, uint32 degree, Edge* lists, const FoundEdge* known) {
-    Looked looked = {};
+                Size end, uint32 degree, Edge* lists) {
+    DistanceCheck looked = {};
     const auto within = [&](uint32 row) { return row != no_row && row >= begin && row < end; };
-    for_found(given, set, sorted, known, [&](const KeyedEdge&, const FoundEdge& found) {
-        if (!within(found.src) || !within(found.dst) || found.src == found.dst) return;
+    for_edges(given.edges, [&](const KeyedEdge& written) {
+        const uint32 src = find_key(sorted, set.count, written.src);
+        const uint32 dst = find_key(sorted, set.count, written.dst);
+        if (!within(src) || !within(dst) || src == dst) return;
+        const Edge edge{finite_distance(set.metric, set.rows + Size{src} * set.dims,
+                                        set.rows + Size{dst} * set.dims, set.dims),
+                        dst};
         ++looked.edges;
-        if (!found.as_written) ++looked.others;
-        const Edge edge{found.distance, found.dst};
-        add_edges(lists + Size{found.src} * degree, degree, &edge, 1);
+        if (!about_equal(edge_operator_distance(set.metric, edge.distance), written.distance))
+            ++looked.others;
+        add_edges(lists + Size{src} * degree, degree, &edge, 1);
     });
-    check_distances(given, looked);
+    check_distances(given.graph, looked);
 }
 
 // --- beyond memory
@@ -170,7 +112,7 @@ void for_given(const Parts& parts, Size part, Size other, const Use& use) {
 }  // namespace
 
 void add_given(const Parts& parts, const Side& side) {
-    Looked looked = {};
+    DistanceCheck looked = {};
     for (Size part = side.first_part; part < side.end_part; ++part) {
         load_part(parts, part, side);
         read_spilled(*parts.set, parts.begin(part), parts.size(part), parts.rows);
@@ -186,7 +128,7 @@ void add_given(const Parts& parts, const Side& side) {
             for_given(parts, part, other, find);
         write_found(parts, part);
     }
-    check_distances(*side.given, looked);
+    check_distances(side.given->graph, looked);
 }
 
 namespace {
@@ -213,27 +155,6 @@ uint32* alloc_counts(Size rows) {
 }
 
 }  // namespace
-
-bool* find_whole_rows(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
-                      uint32 k, const FoundEdge* known) {
-    bool* whole = alloc_whole(set.count);
-    uint32* counts = alloc_counts(set.count);
-    uint64* rank_sums = static_cast<uint64*>(MemoryContextAllocExtended(
-        CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(uint64),
-        MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
-    for_found(given, set, sorted, known, [&](const KeyedEdge& edge, const FoundEdge& found) {
-        if (found.src == no_row) return;
-        ++counts[found.src];
-        rank_sums[found.src] += static_cast<uint64>(edge.rank);
-        if (!found.as_written || edge.rank < 1) whole[found.src] = false;
-    });
-    check_lengths(counts, set.count, k, whole);
-    for (Size row = 0; row < set.count; ++row)
-        if (rank_sums[row] != uint64{counts[row]} * (counts[row] + 1) / 2) whole[row] = false;
-    pfree(rank_sums);
-    pfree(counts);
-    return whole;
-}
 
 bool* find_whole_by_parts(const Parts& parts, const GivenGraph& given, const KeyedRow* sorted) {
     const GraphSet& set = *parts.set;

@@ -18,10 +18,14 @@ int graph_threads() {
 void start_builder(GraphJob* job, Size count, uint32 dims, bool exact) {
     // Pairs that NN-Descent compares for a row: those of its samples, over a few iterations.
     constexpr double descent_pairs = 1000;
-    report_graph_stage(GraphStage::opening, 0, 0);
     const auto rows = static_cast<double>(count);
     const double pairs = rows * (exact ? rows / 2 : std::min(rows / 2, descent_pairs));
-    job->maker = open_graph_maker(pairs * dims, job->threads);
+    start_builder_for(job, pairs * dims);
+}
+
+void start_builder_for(GraphJob* job, double values) {
+    report_graph_stage(GraphStage::opening, 0, 0);
+    job->maker = open_graph_maker(values, job->threads);
     guarded([&] { job->maker.builder->progress = graph_progress(); });
     // Unset options take the builder's defaults, except degree: our memory estimate used it.
     const DescentOptions good = job->maker.builder->default_options(job->k);

@@ -25,6 +25,8 @@ int graph_threads();
 // Opens job->maker for a graph of `count` rows. Closed by end_builder(), or with the current memory
 // context.
 void start_builder(GraphJob* job, Size count, uint32 dims, bool exact);
+// The same, to compare this many pairs of values.
+void start_builder_for(GraphJob* job, double values);
 void end_builder(GraphJob* job);
 
 // Runs kernels that may throw Interrupted. Their output is then lost, so the statement is canceled.

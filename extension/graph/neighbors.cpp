@@ -5,6 +5,7 @@
 #include "kernels/neighbor_graph.h"
 #include "extension/graph/job.h"
 #include "extension/graph/neighbors.h"
+#include "extension/graph/edge_scan.h"
 #include "extension/graph/table.h"
 
 extern "C" {

@@ -30,9 +30,10 @@ Size memory_for(const GraphRoom& room, uint32 dims, Size count) {
     const Size each = dims * sizeof(float) + (room.degree + room.k) * sizeof(Edge) +
                       2 * (sizeof(int64) + sizeof(KeyedRow));
     // The CPU makes one at a time; devices have memory of their own.
+    const Size exact = exact_graph_memory(count, dims, room.threads);
     return room.at_once * count * each +
-           std::max(descent_memory(count, dims, options, room.threads),
-                    exact_graph_memory(count, dims, room.threads));
+           (room.descends ? std::max(descent_memory(count, dims, options, room.threads), exact)
+                          : exact);
 }
 
 struct Reading {
@@ -321,8 +322,10 @@ KeyedRow* sort_by_key(const GraphSet& set) {
     KeyedRow* sorted = static_cast<KeyedRow*>(MemoryContextAllocHuge(
         CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(KeyedRow)));
     for (Size i = 0; i < set.count; ++i) sorted[i] = {set.keys[i], static_cast<uint32>(i)};
-    std::sort(sorted, sorted + set.count,
-              [](const KeyedRow& a, const KeyedRow& b) { return a.key < b.key; });
+    // Ascending keys, the common case, need no sort.
+    const auto before = [](const KeyedRow& a, const KeyedRow& b) { return a.key < b.key; };
+    if (!std::is_sorted(sorted, sorted + set.count, before))
+        std::sort(sorted, sorted + set.count, before);
     return sorted;
 }
 

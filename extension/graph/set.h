@@ -40,7 +40,8 @@ struct GraphRoom {
     uint32 degree;
     uint32 k;
     int threads;
-    Size at_once = 1;  // graphs of as many rows that are made at the same time
+    Size at_once = 1;      // graphs of as many rows that are made at the same time
+    bool descends = true;  // false: rows are compared only
 };
 Size rows_in_memory(const GraphRoom& room, uint32 dims);
 

@@ -1,23 +1,14 @@
 #include <algorithm>
 
 #include "extension/graph/table.h"
-#include "extension/table/columns.h"
-#include "extension/table/planned.h"
 
 extern "C" {
-#include "access/relation.h"
-#include "access/tableam.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "executor/tuptable.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/rls.h"
 #include "utils/snapmgr.h"
 }
 
@@ -25,7 +16,6 @@ namespace pgwarp {
 
 namespace {
 
-constexpr long rows_at_once = 10000;
 constexpr Size edge_bytes = sizeof(int64) * 2 + sizeof(int32) + sizeof(float);
 
 // InvalidOid: there is no such column.
@@ -82,6 +72,8 @@ void check_array_column(Oid graph, const char* name, bool number, const KeyNames
                             "distances real[], or src and neighbors of uuid or text.")));
 }
 
+}  // namespace
+
 void check_graph_table(Oid graph, const KeyNames* names) {
     if (!get_rel_name(graph))
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
@@ -96,6 +88,8 @@ void check_graph_table(Oid graph, const KeyNames* names) {
     check_graph_column(graph, "rank", false, nullptr);
     check_graph_column(graph, "distance", true, nullptr);
 }
+
+namespace {
 
 template <typename T>
 void grow_array(const GrowingEdges& growing, T** array) {
@@ -113,13 +107,7 @@ void make_room(GrowingEdges* growing, Size wanted) {
     grow_array(*growing, &growing->edges.distance);
 }
 
-[[noreturn]] void report_null(Oid graph) {
-    ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-                    errmsg("graph \"%s\" has an edge with a null", get_rel_name(graph))));
-    pg_unreachable();
-}
-
-// Copies the fetched rows; `edges` has room for rows_at_once.
+// Copies the fetched rows; `edges` has room for edges_of_scan.
 void take_fetched(Oid graph, KeyNames* names, TableEdges* edges) {
     const Oid key_type = names ? TEXTOID : INT8OID;
     edges->count = 0;
@@ -129,7 +117,7 @@ void take_fetched(Oid graph, KeyNames* names, TableEdges* edges) {
             bool is_null;
             values[c] =
                 SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, c + 1, &is_null);
-            if (is_null) report_null(graph);
+            if (is_null) report_null_edge(graph);
         }
         edges->src[edges->count] = key_of(names, values[0], key_type);
         edges->rank[edges->count] = DatumGetInt32(values[1]);
@@ -143,8 +131,7 @@ void take_fetched(Oid graph, KeyNames* names, TableEdges* edges) {
 void scan_edges(Oid graph, KeyNames* names, const char* condition, Datum argument,
                 const EdgeUse& use) {
     check_graph_table(graph, names);
-    GrowingEdges some = new_growing_edges();
-    make_room(&some, rows_at_once);
+    GrowingEdges some = new_growing_edges(edges_of_scan);
     const char* key_type = names ? "text" : "int8";
     StringInfoData query;
     initStringInfo(&query);
@@ -167,7 +154,7 @@ void scan_edges(Oid graph, KeyNames* names, const char* condition, Datum argumen
     const Portal portal = SPI_cursor_open(nullptr, plan, values, nullptr, true);
     do {
         CHECK_FOR_INTERRUPTS();
-        SPI_cursor_fetch(portal, true, rows_at_once);
+        SPI_cursor_fetch(portal, true, edges_of_scan);
         take_fetched(graph, names, &some.edges);
         SPI_freetuptable(SPI_tuptable);
         if (some.edges.count > 0) use.use(use.state, some.edges);
@@ -175,65 +162,6 @@ void scan_edges(Oid graph, KeyNames* names, const char* condition, Datum argumen
     SPI_cursor_close(portal);
     SPI_finish();
     free_edges(&some.edges);
-}
-
-// Where the columns of an edge are in its table.
-struct EdgeColumns {
-    AttrNumber src, rank, dst, distance;
-    int last;  // the greatest
-};
-
-// Whether the table's rows can be read without a query: the caller sees all of them, they are in
-// the table, and as queries would cast them. The table is locked, so that this stays so.
-bool may_scan_directly(Relation table, const KeyNames* names, EdgeColumns* columns) {
-    const Oid graph = RelationGetRelid(table);
-    if (names || is_compact_graph(graph) || table->rd_rel->relkind != RELKIND_RELATION ||
-        has_subclass(graph) || pg_class_aclcheck(graph, GetUserId(), ACL_SELECT) != ACLCHECK_OK ||
-        check_enable_rls(graph, InvalidOid, true) == RLS_ENABLED ||
-        where_rows_are(graph) != RowsAre::in_table)
-        return false;
-    *columns = {get_attnum(graph, "src"), get_attnum(graph, "rank"), get_attnum(graph, "dst"),
-                get_attnum(graph, "distance"), 0};
-    columns->last = std::max({columns->src, columns->rank, columns->dst, columns->distance});
-    for (int i = 0; i < columns->last; ++i)
-        if (compat_is_virtual(TupleDescAttr(RelationGetDescr(table), i))) return false;
-    return get_atttype(graph, columns->src) == INT8OID &&
-           get_atttype(graph, columns->rank) == INT4OID &&
-           get_atttype(graph, columns->dst) == INT8OID &&
-           get_atttype(graph, columns->distance) == FLOAT4OID;
-}
-
-// As scan_edges() without a condition: a query would copy each row several times.
-void scan_directly(Relation table, const EdgeColumns& columns, const EdgeUse& use) {
-    GrowingEdges some = new_growing_edges();
-    make_room(&some, rows_at_once);
-    TableEdges& edges = some.edges;
-    TableScanDesc scan = compat_beginscan(table, GetActiveSnapshot());
-    TupleTableSlot* slot = table_slot_create(table, nullptr);
-    bool more = true;
-    while (more) {
-        more = table_scan_getnextslot(scan, ForwardScanDirection, slot);
-        if (more) {
-            slot_getsomeattrs(slot, columns.last);
-            for (const AttrNumber column :
-                 {columns.src, columns.rank, columns.dst, columns.distance})
-                if (slot->tts_isnull[column - 1]) report_null(RelationGetRelid(table));
-            const auto value = [&](AttrNumber column) { return slot->tts_values[column - 1]; };
-            edges.src[edges.count] = DatumGetInt64(value(columns.src));
-            edges.rank[edges.count] = DatumGetInt32(value(columns.rank));
-            edges.dst[edges.count] = DatumGetInt64(value(columns.dst));
-            edges.distance[edges.count] = DatumGetFloat4(value(columns.distance));
-            ++edges.count;
-        }
-        if (edges.count == static_cast<Size>(rows_at_once) || (!more && edges.count > 0)) {
-            CHECK_FOR_INTERRUPTS();
-            use.use(use.state, edges);
-            edges.count = 0;
-        }
-    }
-    ExecDropSingleTupleTableSlot(slot);
-    table_endscan(scan);
-    free_edges(&edges);
 }
 
 // State of collect_edges(): all edges, in memory.
@@ -256,11 +184,17 @@ void collect_edges(void* state, const TableEdges& some) {
 
 }  // namespace
 
-GrowingEdges new_growing_edges() {
+GrowingEdges new_growing_edges(Size room) {
     GrowingEdges growing = {};
     growing.context = CurrentMemoryContext;
-    make_room(&growing, 1024);
+    make_room(&growing, room);
     return growing;
+}
+
+void report_null_edge(Oid graph) {
+    ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+                    errmsg("graph \"%s\" has an edge with a null", get_rel_name(graph))));
+    pg_unreachable();
 }
 
 void append_edges(GrowingEdges* growing, const TableEdges& some) {
@@ -281,15 +215,23 @@ void free_edges(TableEdges* edges) {
     *edges = {};
 }
 
-void scan_graph_table(Oid graph, KeyNames* names, const EdgeUse& use) {
+void query_graph_table(Oid graph, KeyNames* names, const EdgeUse& use) {
+    scan_edges(graph, names, "", 0, use);
+}
+
+uint32 first_neighbors(Oid graph, const KeyNames* names) {
     check_graph_table(graph, names);
-    EdgeColumns columns;
-    // A view or a foreign table, too: check_graph_table() has seen that it is there.
-    Relation table = relation_open(graph, AccessShareLock);
-    const bool directly = may_scan_directly(table, names, &columns);
-    if (directly) scan_directly(table, columns, use);
-    relation_close(table, NoLock);
-    if (!directly) scan_edges(graph, names, "", 0, use);
+    const char* query = psprintf(
+        "SELECT pg_catalog.max(list.rank)::pg_catalog.int4 FROM (SELECT %s AS rank FROM %s "
+        "LIMIT 1000) AS list",
+        is_compact_graph(graph) ? "pg_catalog.array_length(neighbors, 1)" : "rank",
+        qualified_name(graph));
+    if (SPI_execute(query, true, 0) != SPI_OK_SELECT) elog(ERROR, "could not read the graph");
+    bool is_null;
+    const Datum rank = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null);
+    const int32 most = is_null ? 0 : DatumGetInt32(rank);
+    SPI_freetuptable(SPI_tuptable);
+    return static_cast<uint32>(std::max(most, 0));
 }
 
 bool is_compact_graph(Oid graph) {

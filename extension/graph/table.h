@@ -39,20 +39,27 @@ struct GrowingEdges {
     Size room;
     MemoryContext context;
 };
-GrowingEdges new_growing_edges();
+GrowingEdges new_growing_edges(Size room = 1024);
 void append_edges(GrowingEdges* growing, const TableEdges& some);
 // Frees the arrays, and clears the struct.
 void free_edges(TableEdges* edges);
 
-// Reads all edges with the caller's rights, and calls use(state, some) with up to 10,000 at a
-// time, valid during the call. Its current memory context is SPI's, which is freed at the end:
-// allocate elsewhere. Reports an error for a column that is missing or of another type, and for a
-// null.
+// Reports an error for a column that is missing or of another type.
+void check_graph_table(Oid graph, const KeyNames* names);
+
+// Gets up to edges_of_scan edges at a time, valid during the call. Its current memory context may
+// be SPI's, which is freed at the end: allocate elsewhere.
 struct EdgeUse {
     void (*use)(void* state, const TableEdges& some);
     void* state;
 };
-void scan_graph_table(Oid graph, KeyNames* names, const EdgeUse& use);
+constexpr Size edges_of_scan = 16384;
+// Reads all edges by a query: see scan_graph_table() in edge_scan.h.
+void query_graph_table(Oid graph, KeyNames* names, const EdgeUse& use);
+[[noreturn]] void report_null_edge(Oid graph);
+// The longest of some lists, in SPI and with errors as above: lists of a graph mostly have the same
+// length. 0: there are no edges.
+uint32 first_neighbors(Oid graph, const KeyNames* names);
 
 // Reads all edges of these sources into memory. Errors as above, and where there are more than
 // maintenance_work_mem has room for.

@@ -75,19 +75,25 @@ class ExactGraph {
             for (size_t row = begin_of(block); row < end_of(block); ++row)
                 low_[row] = low_term(rows_.row(row));
         });
-        // A block with all that follow, or with all blocks beyond the border.
+        // A block with all that follow, or several with all blocks beyond the border: these may be
+        // few, and every thread wants some.
+        constexpr size_t least_tasks = 64;
         const size_t last = first_blocks_ ? first_blocks_ : blocks_;
+        const size_t beyond = blocks_ - first_blocks_;
+        const size_t at_once = first_blocks_ ? std::max<size_t>(least_tasks / beyond, 1) : 1;
         const auto first_other = [&](size_t block) { return std::max(block, first_blocks_); };
         uint64_t done = 0, total = 0;
         for (size_t block = 0; block < last; ++block) total += blocks_ - first_other(block);
-        for (size_t block = 0; block < last; ++block) {
+        for (size_t block = 0; block < last; block += at_once) {
             if (progress) progress(GraphPhase::exact, done, total);
-            const size_t first = first_other(block);
-            workers_.run(blocks_ - first, [&](size_t other, int thread) {
-                if (is_wanted(block) || is_wanted(first + other))
-                    compare(block, first + other, scratch_[static_cast<size_t>(thread)].data());
+            const size_t others = blocks_ - first_other(block);
+            const size_t tasks = std::min(at_once, last - block) * others;
+            workers_.run(tasks, [&](size_t task, int thread) {
+                const size_t a = block + task / others, b = first_other(block) + task % others;
+                if (is_wanted(a) || is_wanted(b))
+                    compare(a, b, scratch_[static_cast<size_t>(thread)].data());
             });
-            done += blocks_ - first;
+            done += tasks;
         }
     }
 
