@@ -100,16 +100,6 @@ void change_list(Changes* changes, int64 key, const Edge* list) {
     }
 }
 
-// How far two distances of the same rows may differ: another machine, or a device, adds up the
-// `dims` terms in another order.
-float rounding_of(const Changes& changes, uint32 row, const Edge& edge) {
-    const GraphSet& set = *changes.set;
-    const float part = static_cast<float>(8 + set.dims) * 0x1p-23f;
-    if (set.metric != Metric::inner_product)
-        return part * std::fabs(edge_operator_distance(set.metric, edge.distance));
-    return part * changes.norms[row] * changes.norms[edge.row];
-}
-
 }  // namespace
 
 float* find_norms(const GraphSet& set) {
@@ -144,7 +134,8 @@ bool same_list(const Changes& changes, const WrittenEdge* written, Size count, u
         return edge_operator_distance(changes.set->metric, list[i].distance);
     };
     for (Size i = 0; i < count; ++i) {
-        const float rounding = rounding_of(changes, row, list[i]);
+        const float norms = changes.norms ? changes.norms[row] * changes.norms[list[i].row] : 0;
+        const float rounding = rounding_of(*changes.set, shown(i), norms);
         const auto is_equal = [&](float distance) {
             return std::fabs(distance - shown(i)) <= rounding;
         };

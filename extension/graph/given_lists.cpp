@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/distance.h"
 #include "kernels/workers.h"
 #include "extension/graph/edge_scan.h"
 #include "extension/graph/given.h"
@@ -164,7 +165,9 @@ class ListCheck {
             for (const uint32 i : {uint32{0}, length - 1}) {
                 if (length == 0 || list(row)[i].row == no_row) continue;
                 ++looked->edges;
-                if (is_right(row, i)) continue;
+                const Found found = look_at(row, i);
+                if (found != Found::exact) given_.lengths[row] = given_.k + 1;
+                if (found != Found::other) continue;
                 ++looked->others;
                 given_.whole[row] = false;
             }
@@ -174,7 +177,7 @@ class ListCheck {
     // Of rows whose ends are right: edges to rows that are not whole, by check_ends().
     bool check_between(Size row) const {
         for (uint32 i = 1; i + 1 < length_of(row); ++i)
-            if (!given_.whole[list(row)[i].row] && !is_right(row, i)) return false;
+            if (!given_.whole[list(row)[i].row] && look_at(row, i) == Found::other) return false;
         return true;
     }
 
@@ -195,11 +198,19 @@ class ListCheck {
         return true;
     }
 
-    bool is_right(Size row, uint32 i) const {
+    // What an edge's distance is by the vectors: the same, about the same, or that of others.
+    enum class Found { exact, about, other };
+    Found look_at(Size row, uint32 i) const {
         const Edge& edge = list(row)[i];
-        const float distance = vector_distance(set_, static_cast<uint32>(row), edge.row);
-        return about_equal(edge_operator_distance(set_.metric, distance),
-                           edge_operator_distance(set_.metric, edge.distance));
+        const float is = edge_operator_distance(
+            set_.metric, vector_distance(set_, static_cast<uint32>(row), edge.row));
+        const float was = edge_operator_distance(set_.metric, edge.distance);
+        if (!about_equal(is, was)) return Found::other;
+        const float norms = set_.metric == Metric::inner_product ? norm(row) * norm(edge.row) : 0;
+        return std::fabs(is - was) <= rounding_of(set_, is, norms) ? Found::exact : Found::about;
+    }
+    float norm(Size row) const {
+        return static_cast<float>(std::sqrt(squared_norm(set_.rows + row * set_.dims, set_.dims)));
     }
 
     void prefetch_ends(Size row) const {
@@ -260,6 +271,11 @@ void check_lists(const GraphJob& job, const GraphSet& set, Oid graph, GivenLists
 float vector_distance(const GraphSet& set, uint32 a, uint32 b) {
     return finite_distance(set.metric, set.rows + Size{a} * set.dims, set.rows + Size{b} * set.dims,
                            set.dims);
+}
+
+float rounding_of(const GraphSet& set, float distance, float norms) {
+    const float part = static_cast<float>(8 + set.dims) * 0x1p-23f;
+    return part * (set.metric == Metric::inner_product ? norms : std::fabs(distance));
 }
 
 GivenLists read_given_lists(const GraphJob& job, Oid graph, const GraphSet& set,

@@ -12,7 +12,9 @@ struct GivenLists {
     // (rows)(k), by rank: neighbors that still exist, with the table's distances as lists have
     // them. A place without one has no_row, and may lie between others where a list is not whole.
     Edge* lists;
-    uint32* lengths;  // (rows): edges that the table has
+    // (rows): edges that the table has. Of a list whose distances are not exact, more than k: it is
+    // written anew in any case.
+    uint32* lengths;
     // (rows): as many edges as there can be, in order, all to rows that still exist, with distances
     // that are still right.
     bool* whole;
@@ -31,6 +33,9 @@ Size order_by_whole(GivenLists* given, GraphSet* set, KeyedRow* sorted);
 
 // The distance by the rows' vectors, as lists have it.
 float vector_distance(const GraphSet& set, uint32 a, uint32 b);
+// How far two distances of the same rows may differ: another machine, or a device, adds up the
+// terms in another order. `norms`: the product of the rows' norms, of inner products.
+float rounding_of(const GraphSet& set, float distance, float norms);
 
 // Sources whose rows are gone, up to as many as maintenance_work_mem has room for.
 Owned<NodeNumbers>* new_gone();
