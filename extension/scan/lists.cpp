@@ -21,7 +21,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <new>
+#include <memory>
 
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
@@ -124,13 +124,27 @@ void hold_candidates(IndexScanDesc scan, ScanState* s) {
 // A part of the group's candidates, nearest first.
 using Part = CandidateQueue::Part;
 
+// --- first walks
+
+// The first walk of a scan: the lists that its query takes, or those that it was given.
+struct FirstWalk {
+    CandidateSelection selection;
+    GatherState gather;
+    QueryWalk query;
+    Candidate* items;  // of the selection
+    uint32 walked;     // lists
+    bool ended;
+};
+
 // A selection without candidates that are too far to be ranked, whatever the lists to come have:
 // the fewer are kept, the faster are the lists scanned. Now and then, as it takes time.
 void narrow_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* selection) {
-    if (!s->goal.effort.by_error || selection->count() < 2 * walk->narrowed_at) return;
+    if (!walk->effort->by_error || selection->count() < 2 * walk->narrowed_at) return;
     const float shift = code_shift(s);
-    const double kth = selection->distance_of(walk->walk.plan().k) + shift;
-    const CodeReach reach(s->goal.effort, kth, shift, wants_last(s));
+    const Size k = walk->walk.plan().k;
+    const double kth = walk->common ? walk->common->kth : selection->distance_of(k);
+    if (std::isinf(kth)) return;
+    const CodeReach reach(*walk->effort, kth + shift, shift, wants_last(s));
     selection->narrow(reach.kept() - shift, walk->least);
     walk->narrowed_at = std::max(walk->narrowed_at, selection->count());
 }
@@ -141,75 +155,132 @@ bool takes_list(void* state, uint32 place) {
     ScanState* s = gather->scan;
     QueryWalk* walk = gather->walk;
     const float term = s->lists.terms[s->lists.order[walk->first_place + place]];
-    // walk_while_taken() has asked for the first one.
+    // walk_up_to() has asked for the first one.
     if (walk->walk.taken() > walk->first_place + place) return true;
     narrow_selection(s, walk, gather->selection);
-    if (walk->walk.takes(term, s->seen.entries, s->seen.passing, *gather->selection)) return true;
-    s->seen.score = walk->walk.score(term, s->seen.entries);
-    return false;
+    const SeenEntries& seen = s->seen;
+    const bool takes = walk->common
+                           ? walk->walk.takes(term, seen.entries, seen.passing, *walk->common)
+                           : walk->walk.takes(term, seen.entries, seen.passing, *gather->selection);
+    if (!takes) s->seen.score = walk->walk.score(term, seen.entries);
+    return takes;
 }
 
-// Walks as many lists as the query takes: these become the first group.
-uint32 walk_while_taken(IndexScanDesc scan, ScanState* s, GatherState* gather) {
+// Walks the lists that the query takes, of the first `end`.
+void walk_up_to(FirstWalk* walk, uint32 end) {
+    ScanState* s = walk->gather.scan;
+    Relation index = walk->gather.index;
     const uint32 lists = bounded_probes(s->meta.lists, s->meta);
-    uint32 walked = 0;
-    while (true) {
-        if (walked == s->group.end) {
-            if (walked >= lists) break;
-            s->group.begin = walked;
+    walk->ended = end >= lists;
+    end = std::min(end, lists);
+    while (walk->walked < end) {
+        if (walk->walked == s->group.end) {
+            s->group.begin = walk->walked;
             s->group.end = std::min(lists, 2 * s->group.end);
-            order_group(scan->indexRelation, s);
+            order_group(index, s);
         }
-        const uint32* order = s->lists.order + walked;
-        const uint32 count = s->group.end - walked;
-        gather->walk->first_place = walked;
-        if (!takes_list(gather, 0)) break;
-        const uint32 taken =
-            walk_lists(scan->indexRelation, s->meta, order, count,
-                       {gather_page, gather, nullptr, nullptr, &gather->coming, takes_list});
-        check_snapshot(scan->indexRelation, s->meta, order, taken, scan->xs_snapshot);
-        walked += taken;
+        const uint32* order = s->lists.order + walk->walked;
+        const uint32 count = std::min(end, s->group.end) - walk->walked;
+        walk->query.first_place = walk->walked;
+        uint32 taken = 0;
+        if (takes_list(&walk->gather, 0)) {
+            taken = walk_lists(
+                index, s->meta, order, count,
+                {gather_page, &walk->gather, nullptr, nullptr, &walk->gather.coming, takes_list});
+            check_snapshot(index, s->meta, order, taken, scan_of(s)->xs_snapshot);
+        }
+        walk->walked += taken;
+        walk->ended |= taken < count;
         if (taken < count) break;
     }
-    return walked;
 }
 
-// The lists that were walked become the first group.
-void end_first_group(ScanState* s, uint32 walked) {
-    s->group.begin = 0;
-    s->group.end = walked;
-    s->report.probes = walked;
-}
-
-void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
-    const ListPlan plan = list_plan(
-        s->goal.effort, std::clamp<Size>(Size{s->goal.limit} + s->asked.passed_over, 1, wanted),
-        code_shift(s));
+void begin_first_walk(const ScanSearch& search, ScanState* s, Size wanted,
+                      const CommonRadius* common, FirstWalk* walk) {
+    Candidate* room = reserve_candidates(s, wanted);
+    std::construct_at(walk,
+                      FirstWalk{CandidateSelection(room, wanted, s->group.floor, begin_walk(s)),
+                                {scan_of(s)->indexRelation, s, &walk->selection},
+                                {},
+                                room,
+                                0,
+                                true});
+    if (s->group.begin > 0 || !(s->goal.effort.threshold > 0)) {
+        walk_group(scan_of(s), s, &walk->gather, nullptr);
+        return;
+    }
+    const Size radius = limit_of(search) + s->asked.passed_over;
+    const ListPlan plan =
+        list_plan(s->goal.effort, std::clamp<Size>(radius, 1, wanted), code_shift(s));
     // Candidates that a later walk finds again are kept for it.
     const Size least = plan.k + s->served.count;
-    QueryWalk walk{ListWalk(plan), 0, least, least};
-    gather->walk = &walk;
+    walk->query = {ListWalk(plan), &effort_of(search), common, 0, least, least};
+    walk->gather.walk = &walk->query;
+    walk->ended = false;
     s->seen = {};
-    end_first_group(s, walk_while_taken(scan, s, gather));
-    gather->walk = nullptr;
 }
 
-// The candidates of the first walk, nearest by code first. All up to *known_until are there.
-Part first_part(IndexScanDesc scan, ScanState* s, Size wanted, double* known_until) {
-    Candidate* room = reserve_candidates(s, wanted);
-    CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
-    GatherState gather{scan->indexRelation, s, &selection};
-    if (s->group.begin == 0 && s->goal.effort.threshold > 0)
-        walk_by_query(scan, s, &gather, wanted);
-    else
-        walk_group(scan, s, &gather, nullptr);
-    const CandidateSelection::Result result = selection.finish();
+// The distance by code of the k-th nearest candidate of all walks.
+double kth_of_walks(const FirstWalk* walks, int count, Size k) {
+    Size room = 0;
+    for (int i = 0; i < count; ++i) room += walks[i].selection.count();
+    if (room < k) return std::numeric_limits<double>::infinity();
+    auto* distances = static_cast<double*>(palloc(room * sizeof(double)));
+    Size at = 0;
+    for (int i = 0; i < count; ++i)
+        for (Size c = 0; c < walks[i].selection.count(); ++c)
+            distances[at++] = walks[i].items[c].distance;
+    std::nth_element(distances, distances + k - 1, distances + room);
+    const double kth = distances[k - 1];
+    pfree(distances);
+    return kth;
+}
+
+// Each part takes its lists wave by wave, by a radius that all have: that of the nearest candidates
+// of all, renewed after a wave of each.
+void walk_by_queries(const ScanSearch& search, FirstWalk* walks, int count, CommonRadius* common) {
+    for (uint32 end = search.count > 1 ? 1 : max_lists;; end = wave_end(end)) {
+        bool any = false;
+        for (int i = 0; i < count; ++i) {
+            if (walks[i].ended) continue;
+            in_memory_of(walks[i].gather.scan, [&] { walk_up_to(&walks[i], end); });
+            any |= !walks[i].ended;
+        }
+        if (!any) return;
+        common->kth = kth_of_walks(walks, count, search.limit);
+    }
+}
+
+// Drops candidates beyond the limit. Later parts would be farther still, so the group ends there.
+void cut_part(ScanState* s, const Candidate* candidates, Size* count) {
+    const double limit = code_limit(s->bound);
+    while (*count > 0 && candidates[*count - 1].distance > limit) {
+        --*count;
+        s->group.floor = floor_at(limit);
+        s->walk.stage = GroupStage::ended;
+    }
+}
+
+// The candidates of a walk, nearest by code first. Lists that a query took become the first group.
+RankedPart end_first_walk(FirstWalk* walk) {
+    ScanState* s = walk->gather.scan;
+    if (walk->gather.walk) {
+        s->group.begin = 0;
+        s->group.end = s->report.probes = walk->walked;
+    }
+    const CandidateSelection::Result result = walk->selection.finish();
     s->group.floor = result.floor;
     s->walk.stage = GroupStage::walked;
-    *known_until = result.kept_until;
     if (result.complete) end_walk(s);
-    return {room, result.count};
+    RankedPart part{s, walk->items, result.count, result.kept_until, true, 0};
+    if (s->bound.given) cut_part(s, part.candidates, &part.count);
+    return part;
 }
+
+// --- further candidates
+
+// A part of the group's candidates, nearest first.
+using Part = CandidateQueue::Part;
 
 // The next candidates of the group, from the source of its stage; empty at the end of the group.
 Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
@@ -235,30 +306,28 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     return {s->candidates.items, 0};
 }
 
-// Ranks as many of a part's candidates as it takes; the next walk resumes after them.
-void rank_part(IndexScanDesc scan, ScanState* s, const Part& part, double known_until,
-               bool goes_on) {
-    auto* by_code = static_cast<Candidate*>(palloc(Max(part.count, Size{1}) * sizeof(Candidate)));
-    std::copy_n(part.items, part.count, by_code);
-    const Size ranked =
-        rank_until_sure(scan, s, part.items, part.count, {known_until, goes_on, true});
-    if (ranked < part.count) {
-        s->group.floor = by_code[ranked - 1];
-        s->walk.stage = GroupStage::walked;
+// Ranks as many candidates as the search takes; the next walks resume after them.
+void rank_parts(const ScanSearch& search, RankedPart* parts, int count, bool goes_on) {
+    auto* by_code =
+        static_cast<Candidate**>(palloc(Max(count, 1) * static_cast<Size>(sizeof(Candidate*))));
+    for (int i = 0; i < count; ++i) {
+        by_code[i] =
+            static_cast<Candidate*>(palloc(Max(parts[i].count, Size{1}) * sizeof(Candidate)));
+        std::copy_n(parts[i].candidates, parts[i].count, by_code[i]);
     }
-    // A later search skips them.
-    remember(s, sorted_ids(by_code, ranked), ranked);
+    rank_until_sure(search, parts, count, goes_on);
+    for (int i = 0; i < count; ++i) {
+        ScanState* s = parts[i].s;
+        const Size ranked = parts[i].ranked;
+        if (ranked < parts[i].count) {
+            s->group.floor = ranked > 0 ? by_code[i][ranked - 1] : no_floor;
+            s->walk.stage = GroupStage::walked;
+        }
+        // A later search skips them.
+        in_memory_of(s, [&] { remember(s, sorted_ids(by_code[i], ranked), ranked); });
+        pfree(by_code[i]);
+    }
     pfree(by_code);
-}
-
-// Drops candidates beyond the limit. Later parts would be farther still, so the group ends there.
-void cut_part(ScanState* s, Part* part) {
-    const double limit = code_limit(s->bound);
-    while (part->count > 0 && part->items[part->count - 1].distance > limit) {
-        --part->count;
-        s->group.floor = floor_at(limit);
-        s->walk.stage = GroupStage::ended;
-    }
 }
 
 bool worth_going_on(Relation index, ScanState* s) {
@@ -319,53 +388,6 @@ void end_group(Relation index, ScanState* s) {
 }
 
 }  // namespace
-
-// --- for scans that are searched together
-
-JointWalk* begin_joint_walk(IndexScanDesc scan, ScanState* s, Size wanted) {
-    decide_to_refine(s);
-    s->seen = {};
-    s->lists.ranked = true;
-    Candidate* room = reserve_candidates(s, wanted);
-    auto* walk = static_cast<JointWalk*>(palloc(sizeof(JointWalk)));
-    new (walk) JointWalk{CandidateSelection(room, wanted, no_floor, begin_walk(s)),
-                         {scan->indexRelation, s, nullptr},
-                         room,
-                         0};
-    walk->gather.selection = &walk->selection;
-    return walk;
-}
-
-void walk_one(IndexScanDesc scan, ScanState* s, JointWalk* walk, uint32 list) {
-    walk_lists(scan->indexRelation, s->meta, &list, 1, {gather_page, &walk->gather});
-    check_snapshot(scan->indexRelation, s->meta, &list, 1, scan->xs_snapshot);
-    ++walk->walked;
-}
-
-Size end_joint_walk(IndexScanDesc scan, ScanState* s, JointWalk* walk) {
-    s->group.begin = 0;
-    // At least one, as a group has.
-    s->group.end = std::max(walk->walked, 1u);
-    order_group(scan->indexRelation, s);
-    end_first_group(s, s->group.end);
-    const CandidateSelection::Result result = walk->selection.finish();
-    s->group.floor = result.floor;
-    s->walk.stage = GroupStage::walked;
-    if (result.complete && walk->walked > 0) end_walk(s);
-    // Its list was not walked.
-    if (walk->walked == 0) s->walk.stage = GroupStage::first;
-    return result.count;
-}
-
-void end_first_part(IndexScanDesc scan, ScanState* s, const Candidate* by_code, Size ranked,
-                    Size count) {
-    if (ranked < count) {
-        s->group.floor = ranked > 0 ? by_code[ranked - 1] : no_floor;
-        s->walk.stage = GroupStage::walked;
-    }
-    remember(s, sorted_ids(by_code, ranked), ranked);
-    if (s->walk.stage == GroupStage::ended) end_group(scan->indexRelation, s);
-}
 
 uint64* sorted_ids(const Candidate* candidates, Size count) {
     auto* ids = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
@@ -451,49 +473,55 @@ void expect_recall(ScanState* s) {
         report.expected_recall = static_cast<float>(expected.recall);
 }
 
-bool search_for_more(Relation index, ScanState* s, double rows) {
+uint32 longer_limit(Size limit, double rows) {
     // A share of few rows is an estimate: a step goes no further than this.
     constexpr double least_step = 2;
     constexpr double longest_step = 8;
     constexpr double most = 1 << 25;
+    const auto before = static_cast<double>(limit);
+    const double next = std::clamp(rows, least_step * before, longest_step * before);
+    return static_cast<uint32>(std::min(next, most));
+}
+
+bool search_for_more(Relation index, ScanState* s, double rows) {
     if (!(s->goal.effort.threshold > 0) || s->walk.stage == GroupStage::ordered ||
         s->group.begin >= s->group.end)
         return false;
-    const double next = std::clamp(rows, least_step * s->goal.limit, longest_step * s->goal.limit);
-    const auto limit = static_cast<uint32>(std::min(next, most));
-    aim_at(s, limit);
+    aim_at(s, longer_limit(s->goal.limit, rows));
     s->ended.count = s->ended.current = 0;
     s->served.repeated = s->served.count;
     s->service.resumes = false;
+    s->service.most_of_first = 0;
     // After an answer of the service the lists have no order yet: the next walk ranks them.
     if (s->lists.ranked) order_group(index, s);
     return true;
 }
 
-void gather_from_lists(IndexScanDesc scan, ScanState* s) {
-    Relation index = scan->indexRelation;
+namespace {
+
+// How many candidates the round takes of the lists.
+Size begin_gathering(ScanState* s) {
     // The service may have ranked rows of this round. Cached vectors must stay last in the scratch
     // memory, which grows below.
     clear_vector_cache(s->cache);
-    rank_lists(index, s);
+    rank_lists(scan_of(s)->indexRelation, s);
     decide_to_refine(s);
-    Size left = s->goal.candidates + s->served.repeated;
+    const Size left = s->goal.candidates + s->served.repeated;
     s->served.repeated = 0;
     s->service.left_more = false;
-    if (s->walk.stage == GroupStage::first && left <= most_candidates()) {
-        double known_until;
-        Part part = first_part(scan, s, left, &known_until);
-        if (s->bound.given) cut_part(s, &part);
-        rank_part(scan, s, part, known_until, false);
-        left = 0;
-    }
+    return left;
+}
+
+// Behind the first walk of a group.
+void go_on_in_group(const ScanSearch& search, ScanState* s, Size left) {
+    const IndexScanDesc scan = scan_of(s);
     while (left > 0) {
         // Of candidates that an unsure round has to rank, mostly few are left.
         const bool unsure = s->round.unsure;
         Part part =
             next_part(scan, s, unsure ? std::min<Size>(left, s->goal.effort.candidates) : left);
         s->round.unsure = false;
-        if (s->bound.given) cut_part(s, &part);
+        if (s->bound.given) cut_part(s, part.items, &part.count);
         if (part.count == 0) break;
         left -= std::min(left, part.count);
         if (s->walk.stage == GroupStage::ordered) {
@@ -502,7 +530,9 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
             rank_or_refine(scan, s, part.items, part.count);
             s->goal.effort.threshold = 0;
         } else if (unsure) {
-            rank_part(scan, s, part, part.items[part.count - 1].distance, true);
+            RankedPart ranked{s,    part.items, part.count, part.items[part.count - 1].distance,
+                              true, 0};
+            rank_parts(search, &ranked, 1, true);
             if (!s->round.unsure) break;
         } else {
             uint64* ids = sorted_ids(part.items, part.count);
@@ -511,10 +541,41 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
             break;
         }
     }
-    // Rows just ranked may have lowered the limit below the rest of this group.
-    if (s->walk.stage == GroupStage::walked && s->group.floor.distance > code_limit(s->bound))
-        s->walk.stage = GroupStage::ended;
-    if (s->walk.stage == GroupStage::ended) end_group(index, s);
+}
+
+}  // namespace
+
+void gather_from_lists(const ScanSearch& search, ScanState* const* parts, int count) {
+    if (count == 0) return;
+    const auto room = static_cast<Size>(count);
+    auto* walks = static_cast<FirstWalk*>(palloc(room * sizeof(FirstWalk)));
+    auto* found = static_cast<RankedPart*>(palloc(room * sizeof(RankedPart)));
+    CommonRadius common;
+    int walked = 0;
+    for (int i = 0; i < count; ++i)
+        in_memory_of(parts[i], [&] {
+            const Size left = begin_gathering(parts[i]);
+            if (parts[i]->walk.stage == GroupStage::first && left <= most_candidates())
+                begin_first_walk(search, parts[i], left, search.count > 1 ? &common : nullptr,
+                                 &walks[walked++]);
+            else
+                go_on_in_group(search, parts[i], left);
+        });
+    walk_by_queries(search, walks, walked, &common);
+    for (int i = 0; i < walked; ++i) found[i] = end_first_walk(&walks[i]);
+    // The rows of other parts may be known.
+    if (walked > 0)
+        rank_parts(search, found, walked, search.count > 1 && parts[0]->report.rounds > 0);
+    for (int i = 0; i < count; ++i) {
+        ScanState* s = parts[i];
+        // Rows just ranked may have lowered the limit below the rest of this group.
+        if (s->walk.stage == GroupStage::walked && s->group.floor.distance > code_limit(s->bound))
+            s->walk.stage = GroupStage::ended;
+        if (s->walk.stage == GroupStage::ended)
+            in_memory_of(s, [&] { end_group(scan_of(s)->indexRelation, s); });
+    }
+    pfree(found);
+    pfree(walks);
 }
 
 }  // namespace pgwarp

@@ -1,21 +1,23 @@
 // Scans of the partitions of a table, under one Merge Append.
 //
 // Each partition would search for all k rows of LIMIT, and the Merge Append take a few of each. So
-// the scan that is asked for a row first begins all of them, before any row is returned. They are
-// one search then: of lists (joint_search.cpp), or by the service (joint_answers.cpp). Where that
-// is not possible, each partition is searched as a table of its own would be.
+// the scan that is asked for a row first begins all of them, before any row is returned. Their
+// first rounds are one search then (ScanSearch): each searches for the rows that fall to it by
+// chance, and goes on where it has more of the nearest. Where that is not possible, each partition
+// is searched as a table of its own would be; the service is asked for the first rounds of all at
+// once.
 //
-// The service is asked for the first rounds of all of them at once: its answers take the time of a
-// few instead of one after the other. Each answer is verified when its scan takes it, as any is. An
-// answer is of lists as they were after all snapshots and pending lists were read.
+// An answer of the service is of lists as they were after all snapshots and pending lists were
+// read, and is verified by the scan that takes it.
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 
 #include "extension/index/effort.h"
+#include "extension/index/model.h"
 #include "extension/scan/state.h"
 #include "extension/service/client.h"
 #include "extension/settings.h"
@@ -24,8 +26,6 @@ namespace pgwarp {
 
 namespace {
 
-constexpr double far = std::numeric_limits<double>::infinity();
-
 ScanState* state_of(IndexScanDesc scan) {
     return static_cast<ScanState*>(scan->opaque);
 }
@@ -33,56 +33,17 @@ ScanState* state_of(IndexScanDesc scan) {
 struct Member {
     IndexScanDesc scan;
     double share;  // of all rows
-    double rows;   // for which its effort is
-    double most;   // rows that it may have among the nearest without another search
 };
 
-// The distance of the nearest row of this rank, of those that members have found.
-double distance_of(const Member* members, int count, double rank) {
-    const auto k = static_cast<Size>(rank);
-    Size all = 0;
-    for (int i = 0; i < count; ++i) all += std::min(state_of(members[i].scan)->round.count, k);
-    auto* distances = static_cast<double*>(palloc(Max(all, Size{1}) * sizeof(double)));
-    Size found = 0;
-    for (int i = 0; i < count; ++i) {
-        const RoundRows& round = state_of(members[i].scan)->round;
-        for (Size row = 0; row < std::min(round.count, k); ++row)
-            distances[found++] = round.rows[row].distance;
-    }
-    double distance = far;
-    if (found >= k) {
-        std::nth_element(distances, distances + k - 1, distances + found);
-        distance = distances[k - 1];
-    }
-    pfree(distances);
-    return distance;
-}
-
-void prepare(Member* member) {
-    set_part_rows(member->scan, member->rows);
-    prepare_round(member->scan);
-}
-
-// How many rows of the member are at most this far.
-double rows_within(const Member& member, double distance) {
-    const RoundRows& round = state_of(member.scan)->round;
-    Size count = 0;
-    while (count < round.count && round.rows[count].distance <= distance) ++count;
-    return static_cast<double>(count);
+// Begins its search for this many rows; 0: all that are wanted.
+void prepare(const Member& member, double rows) {
+    set_part_rows(member.scan, rows);
+    prepare_round(member.scan);
 }
 
 // Searches with an effort of their own: of all rows, or up to a given distance.
 bool joins(IndexScanDesc scan) {
     return settings.target_recall < 1 && !wanted_bound(scan, Metric::l2).given;
-}
-
-// Asks the service for the first rounds of all members.
-void ask_for(Member* members, int count) {
-    auto* scans =
-        static_cast<IndexScanDesc*>(palloc(static_cast<Size>(count) * sizeof(IndexScanDesc)));
-    for (int i = 0; i < count; ++i) scans[i] = members[i].scan;
-    ask_members(scans, count);
-    pfree(scans);
 }
 
 // Whether distances of all members have one order: branches of UNION ALL may have different
@@ -96,78 +57,100 @@ bool are_comparable(const Member* members, int count) {
     });
 }
 
-// Each finds all rows, as one of a table would.
-void search_apart(Member* members, int count) {
-    for (int i = 0; i < count; ++i) {
-        members[i].rows = 0;
-        begin_anew(members[i].scan);
-        // So that the next scan to be asked for a row does not begin them again.
-        prepare(&members[i]);
-    }
-    const char* reason;
-    if (service_usable(members[0].scan->indexRelation, &reason)) ask_for(members, count);
-}
-
 // Whether rows that the scan returns may be dropped by a filter that it does not check: how many it
 // has to return is a guess of the plan then, and those near enough for LIMIT are not enough.
 bool may_drop_rows(const ScanState* s) {
     return !row_filter(s->reader).passes && s->goal.limit > s->goal.least_rows;
 }
 
-JointResult search_lists(const Member* members, int count, double k, bool beyond) {
-    auto* scans =
-        static_cast<IndexScanDesc*>(palloc(static_cast<Size>(count) * sizeof(IndexScanDesc)));
-    for (int i = 0; i < count; ++i) scans[i] = members[i].scan;
-    const JointResult result = search_jointly(scans, count, k, beyond);
-    pfree(scans);
-    return result;
+// Whether the scan may be a part of a search. Not with refinements from pages: their candidates are
+// chosen before a row is visited, and too few of them where many rows are dead.
+bool is_plain(const ScanState* s, bool by_service) {
+    return !s->exact.wanted && (by_service || !refines(s)) && !row_filter(s->reader).passes &&
+           !s->bound.given && s->audited.k == 0 &&
+           (s->meta.lists == 0 || s->goal.effort.threshold > 0);
 }
 
-// `asked`: the service was asked for their first rounds.
-JointResult search_by_service(const Member* members, int count, double k, bool beyond,
-                              bool* asked) {
+// Chooses what all parts search for together. False: they have to be searched one by one.
+bool begin_as_one(const Member* members, int count, double k, bool by_service, ScanSearch* search) {
+    // Another round may be needed.
+    if (settings.iterative_scan == static_cast<int>(IterativeScan::off) || settings.candidates > 0)
+        return false;
+    const MetaPage* largest = nullptr;
+    for (int i = 0; i < count; ++i) {
+        ScanState* s = state_of(members[i].scan);
+        if (s->conditions.never) continue;
+        search->parts[search->count] = s;
+        if (!is_plain(s, by_service) || may_drop_rows(s)) return false;
+        if (s->meta.lists > 0) {
+            if (largest && !has_like_codes(*largest, s->meta)) return false;
+            if (!largest || largest->rows_at_build < s->meta.rows_at_build) {
+                largest = &s->meta;
+                search->largest = search->count;
+            }
+        }
+        ++search->count;
+    }
+    if (!largest || search->count < 2) return false;
+    search->k = search->limit = static_cast<Size>(k);
+    const ScanState* s = search->parts[search->largest];
+    search->effort = choose_effort(s->meta, static_cast<uint32>(k), checks_conditions(s));
+    // All parts have candidates in memory at the same time.
+    const Size room = most_candidates() / static_cast<Size>(search->count);
+    if (!by_service && room < search->k) return false;
+    const Size wanted = std::max(kept_candidates(search->effort), search->k);
+    for (int i = 0, part = 0; i < count; ++i) {
+        ScanState* member = state_of(members[i].scan);
+        if (part == search->count || search->parts[part] != member) continue;
+        ++part;
+        member->goal.candidates = std::clamp<Size>(wanted, 1, std::max<Size>(room, 1));
+        member->service.most_of_first =
+            static_cast<Size>(rows_of_part(static_cast<double>(wanted), members[i].share));
+    }
+    return true;
+}
+
+// False: they were searched one by one, or will be.
+bool search_together(const Member* members, int count, double k, ScanSearch* search) {
     const char* reason;
-    *asked = false;
-    if (!service_usable(members[0].scan->indexRelation, &reason)) return JointResult::impossible;
-    auto* scans = static_cast<JointScan*>(palloc(static_cast<Size>(count) * sizeof(JointScan)));
-    for (int i = 0; i < count; ++i) scans[i] = {members[i].scan, members[i].rows, members[i].most};
-    const JointResult result = search_answers(scans, count, k, beyond, asked);
-    pfree(scans);
-    return result;
-}
-
-// False: they have to be searched one by one.
-bool search_as_one(Member* members, int count, double k, bool beyond) {
-    bool asked;
-    JointResult result = search_by_service(members, count, k, beyond, &asked);
-    if (result == JointResult::impossible && !asked)
-        result = search_lists(members, count, k, beyond);
-    return result == JointResult::found;
-}
-
-void search_together(Member* members, int count, double k, bool beyond) {
-    for (int i = 0; i < count; ++i) prepare(&members[i]);
-    const bool drops = std::any_of(members, members + count, [](const Member& member) {
-        return may_drop_rows(state_of(member.scan));
-    });
-    if (drops || !are_comparable(members, count) || !search_as_one(members, count, k, beyond))
-        search_apart(members, count);
+    const bool by_service = service_usable(members[0].scan->indexRelation, &reason);
+    // Devices know the radius of their own part only.
+    const double least = by_service ? 2 : 1;
+    for (int i = 0; i < count; ++i)
+        prepare(members[i], std::min(k, std::max(least, std::round(k * members[i].share))));
+    const bool together =
+        are_comparable(members, count) && begin_as_one(members, count, k, by_service, search);
+    if (together) {
+        search_round(search);
+        return true;
+    }
+    // Each finds all rows, as one of a table would. They begin anew now, so that the next scan to
+    // be asked for a row does not do it.
+    auto** parts = static_cast<ScanState**>(palloc(static_cast<Size>(count) * sizeof(ScanState*)));
+    for (int i = 0; i < count; ++i) {
+        begin_anew(members[i].scan);
+        prepare(members[i], 0);
+        parts[i] = state_of(members[i].scan);
+    }
+    if (by_service) ask_members(parts, count);
+    pfree(parts);
+    return false;
 }
 
 // Where LIMIT takes the k nearest rows of the group and no other, each scan ends with its own of
 // these. Otherwise the Merge Append would read one more of each.
-void end_at_limit(const Member* members, int count, double k) {
-    if (!are_comparable(members, count)) return;
-    for (int i = 0; i < count; ++i) {
-        const ScanState* s = state_of(members[i].scan);
-        if (s->conditions.recheck || s->round.spilled) return;
-    }
-    const double kth = distance_of(members, count, k);
-    if (kth == far) return;
-    for (int i = 0; i < count; ++i) {
-        ScanState* s = state_of(members[i].scan);
-        s->round.count = static_cast<Size>(rows_within(members[i], kth));
-        s->progress.limit_met = true;
+void end_at_limit(const ScanSearch& search) {
+    for (int i = 0; i < search.count; ++i)
+        if (search.parts[i]->conditions.recheck) return;
+    const double kth = kth_distance(search, search.k, false);
+    if (std::isinf(kth)) return;
+    for (int i = 0; i < search.count; ++i) {
+        RoundRows& round = search.parts[i]->round;
+        round.count = static_cast<Size>(
+            std::partition_point(round.rows, round.rows + round.count,
+                                 [kth](const RankedRow& row) { return row.distance <= kth; }) -
+            round.rows);
+        search.parts[i]->progress.limit_met = true;
     }
 }
 
@@ -204,22 +187,20 @@ void begin_group_of(IndexScanDesc scan) {
     if (k < 1 || k > std::min<double>(most, static_cast<double>(most_candidates()) / 4)) return;
     const int size = group_size(group);
     auto* members = static_cast<Member*>(palloc(static_cast<Size>(size) * sizeof(Member)));
+    ScanSearch search = {};
+    search.parts = static_cast<ScanState**>(palloc(static_cast<Size>(size) * sizeof(ScanState*)));
     int count = 0;
+    bool only_limit = reads_only_limit(group);
     for (int i = 0; i < size; ++i) {
         const IndexScanDesc member = begin_member(group, i);
         if (!member || state_of(member)->query.vector) continue;
-        const double share = part_share(member);
-        members[count++] = {member, share, std::min(k, std::max(2.0, std::round(k * share))),
-                            rows_of_part(k, share)};
+        members[count++] = {member, part_share(member)};
+        only_limit &= returns_all_rows(member);
     }
-    if (count > 1) {
-        const bool only_limit = reads_only_limit(group) &&
-                                std::all_of(members, members + count, [](const Member& member) {
-                                    return returns_all_rows(member.scan);
-                                });
-        search_together(members, count, k, !only_limit);
-        if (only_limit) end_at_limit(members, count, k);
-    }
+    search.reads_beyond = !only_limit;
+    if (count > 1 && search_together(members, count, k, &search) && only_limit)
+        end_at_limit(search);
+    pfree(search.parts);
     pfree(members);
 }
 

@@ -7,6 +7,7 @@
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
+#include "extension/scan/merged_order.h"
 #include "extension/scan/state.h"
 #include "extension/scan/visit.h"
 #include "extension/index/tid.h"
@@ -157,19 +158,28 @@ double code_units(const ScanState* s, double exact) {
     return code_units(s->meta.metric, exact, code_shift(s));
 }
 
-namespace {
-
-// `by_refinements`: of rows that wait for a visit, too, as far as these tell.
-double kth_distance(const ScanState* s, Size k, bool by_refinements) {
-    const Size waiting = by_refinements ? s->refined.count : 0;
-    if (k == 0 || s->round.spilled || s->round.count + waiting < k)
-        return std::numeric_limits<double>::infinity();
-    auto* distances = static_cast<double*>(palloc((s->round.count + waiting) * sizeof(double)));
+double kth_distance(const ScanSearch& search, Size k, bool by_refinements) {
+    const auto waiting_of = [by_refinements](const ScanState* s) {
+        return by_refinements && s->refined.used ? s->refined.count : 0;
+    };
+    Size room = 0;
+    for (int i = 0; i < search.count; ++i) {
+        const ScanState* s = search.parts[i];
+        if (s->round.spilled) return std::numeric_limits<double>::infinity();
+        room += s->round.count + waiting_of(s);
+    }
+    if (k == 0 || room < k) return std::numeric_limits<double>::infinity();
+    auto* distances = static_cast<double*>(palloc(room * sizeof(double)));
     Size count = 0;
-    for (; count < s->round.count; ++count) distances[count] = s->round.rows[count].distance;
-    for (Size i = 0; i < waiting; ++i) {
-        const WaitingCandidate& candidate = s->refined.waiting[i];
-        if (std::isfinite(candidate.least)) distances[count++] = candidate.least + candidate.beyond;
+    for (int i = 0; i < search.count; ++i) {
+        const ScanState* s = search.parts[i];
+        for (Size row = 0; row < s->round.count; ++row)
+            distances[count++] = s->round.rows[row].distance;
+        for (Size w = 0; w < waiting_of(s); ++w) {
+            const WaitingCandidate& candidate = s->refined.waiting[w];
+            if (std::isfinite(candidate.least))
+                distances[count++] = candidate.least + candidate.beyond;
+        }
     }
     double kth = std::numeric_limits<double>::infinity();
     if (count >= k) {
@@ -178,12 +188,6 @@ double kth_distance(const ScanState* s, Size k, bool by_refinements) {
     }
     pfree(distances);
     return kth;
-}
-
-}  // namespace
-
-double kth_distance(const ScanState* s, Size k) {
-    return kth_distance(s, k, false);
 }
 
 void note_visit(ScanState* s, double by_code, bool passes) {
@@ -212,6 +216,10 @@ Size wanted_of_round(const ScanState* s) {
            s->asked.passed_over;
 }
 
+Size wanted_of_round(const ScanSearch& search) {
+    return search.count > 1 ? search.k : wanted_of_round(search.parts[0]);
+}
+
 bool wants_last(const ScanState* s) {
     return (s->goal.least_rows > 0 && s->goal.least_rows < s->goal.limit) ||
            s->round.passing.count < s->round.visited.count;
@@ -224,47 +232,89 @@ void rank_or_refine(IndexScanDesc scan, ScanState* s, Candidate* candidates, Siz
 
 namespace {
 
-// The distance by code beyond which candidates are not among the k nearest rows, by the rows found
-// so far; infinity: these are fewer. `by_refinements`: as kth_distance() has it.
-double code_reach(const ScanState* s, Size k, bool by_refinements) {
-    const double kth = kth_distance(s, k, by_refinements);
-    if (std::isinf(kth)) return kth;
-    const float shift = code_shift(s);
-    const CodeReach codes(s->goal.effort, s->goal.kth_code, shift, wants_last(s));
-    return codes.by_row(code_units(s, kth)) - shift;
+// Whether candidates are only scored, and wait for visits.
+bool scores(const RankedPart& part) {
+    return part.have_places && part.s->refined.used;
+}
+
+// Ranks the candidates of a part up to this one.
+void rank_part(RankedPart* part, Size end) {
+    if (end == part->ranked) return;
+    const auto rank = part->have_places ? rank_or_refine : rank_candidates;
+    in_memory_of(part->s, [&] {
+        rank(scan_of(part->s), part->s, part->candidates + part->ranked, end - part->ranked);
+    });
+    part->ranked = end;
+}
+
+// Ranks the candidates of a portion.
+void rank_portion(RankedPart* parts, MergedOrder* order, Size end) {
+    order->take_until(end);
+    if (order->parts > 1)
+        prefetch_rows([&](auto prefetch) {
+            for (int i = 0; i < order->parts; ++i)
+                for (Size c = order->begins[i]; c < order->ends[i] && !scores(parts[i]); ++c)
+                    prefetch(parts[i].s, parts[i].candidates[c].id);
+        });
+    for (int i = 0; i < order->parts; ++i) rank_part(&parts[i], order->ends[i]);
+}
+
+// A Merge Append takes a row of each part, and asks for the next one where that is among the
+// nearest: another round, unless there is one beyond them.
+void rank_beyond(RankedPart* part, double kth) {
+    const RoundRows& round = part->s->round;
+    const auto has_row_beyond = [&] {
+        return scores(*part) ||
+               std::any_of(round.rows, round.rows + round.count,
+                           [kth](const RankedRow& row) { return row.distance > kth; });
+    };
+    for (Size step = 1; part->ranked < part->count && !has_row_beyond(); step *= 2)
+        rank_part(part, std::min(part->ranked + step, part->count));
 }
 
 }  // namespace
 
-Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
-                     const RankedPart& part) {
-    const auto rank = part.have_places ? rank_or_refine : rank_candidates;
-    s->round.unsure = false;
-    expect_rows(s, count);
+void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, bool goes_on) {
+    Size known = 0;  // candidates that were ranked before, and are found again
+    for (int i = 0; i < count; ++i) {
+        parts[i].ranked = 0;
+        parts[i].s->round.unsure = false;
+        known += parts[i].s->served.count;
+        in_memory_of(parts[i].s, [&] { expect_rows(parts[i].s, parts[i].count); });
+    }
+    const Effort& effort = effort_of(search);
+    ScanState* largest = search.parts[search.largest];
     // Where the effort is given, and where a bound says which rows are wanted, all are ranked.
-    if (!s->goal.effort.by_error || s->bound.given) {
-        rank(scan, s, candidates, count);
-        return count;
+    if (!effort.by_error || largest->bound.given) {
+        for (int i = 0; i < count; ++i) rank_part(&parts[i], parts[i].count);
+        return;
     }
-    const Size k = wanted_of_round(s);
-    const float shift = code_shift(s);
-    Size ranked = 0;
-    // At least one, of candidates that a round goes on with. Else, what was ranked before is among
-    // them.
-    Size end = std::min(count, part.goes_on ? 1 : std::max<Size>(k, 1) + s->served.count);
-    if (end > 0 && !part.goes_on)
-        s->goal.kth_code = candidates[std::min(end, std::max<Size>(k, 1)) - 1].distance + shift;
-    double reach;  // infinity: it lacks rows
-    while (true) {
-        rank(scan, s, candidates + ranked, end - ranked);
-        ranked = end;
-        reach = code_reach(s, k, part.have_places && s->refined.used);
-        end = next_portion(ranked, count, k, reach,
-                           [candidates](Size i) { return candidates[i].distance; });
-        if (end == ranked) break;
+    MergedOrder order = merge_parts(
+        count, [&](int i) { return parts[i].count; },
+        [&](int i, Size c) { return parts[i].candidates[c].distance; });
+    const Size k = wanted_of_round(search);
+    const float shift = code_shift(largest);
+    // At least one, of candidates that a round goes on with.
+    Size end = std::min(order.count, goes_on ? 1 : std::max<Size>(k, 1) + known);
+    if (end > 0 && !goes_on)
+        largest->goal.kth_code =
+            order.items[std::min(end, std::max<Size>(k, 1)) - 1].distance + shift;
+    double kth, reach;  // infinity: it lacks rows
+    do {
+        rank_portion(parts, &order, end);
+        kth = kth_distance(search, k, parts[0].have_places);
+        const bool last = std::any_of(search.parts, search.parts + search.count, wants_last);
+        const CodeReach codes(effort, largest->goal.kth_code, shift, last);
+        reach = std::isinf(kth) ? kth : codes.by_row(code_units(largest, kth)) - shift;
+        end = next_portion(order.at, order.count, k, reach,
+                           [&order](Size i) { return order.items[i].distance; });
+    } while (end > order.at);
+    free_order(order);
+    for (int i = 0; i < count; ++i) {
+        parts[i].s->round.unsure = parts[i].ranked == parts[i].count &&
+                                   reach >= parts[i].known_until && !std::isinf(reach);
+        if (search.reads_beyond) rank_beyond(&parts[i], kth);
     }
-    s->round.unsure = ranked == count && reach >= part.known_until && !std::isinf(reach);
-    return ranked;
 }
 
 void begin_rows(ScanState* s) {

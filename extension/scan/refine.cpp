@@ -23,6 +23,7 @@
 #include "extension/index/buffers.h"
 #include "extension/index/page.h"
 #include "extension/index/tid.h"
+#include "extension/scan/merged_order.h"
 #include "extension/scan/places.h"
 #include "extension/scan/state.h"
 #include "extension/scan/tables.h"
@@ -220,6 +221,10 @@ void wait_for_visits(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     refined.left_out = exact_units(s, left_out);
 }
 
+namespace {
+
+// Puts candidates that wait into the order of their least distances, and returns up to where it is
+// known that none precedes these.
 Size order_waiting(ScanState* s) {
     RefinedCandidates& refined = s->refined;
     std::sort(refined.waiting, refined.waiting + refined.count,
@@ -232,49 +237,71 @@ Size order_waiting(ScanState* s) {
     return known;
 }
 
-void visit_ordered(ScanState* s, Size begin, Size end) {
-    visit(s, begin, end);
-}
-
-void drop_visited(ScanState* s, Size count) {
+// The first candidates were visited. Rows that another one may precede wait, too. More are visited
+// `step` by step.
+void end_visits(ScanState* s, Size visited, Size step) {
     RefinedCandidates& refined = s->refined;
-    std::copy(refined.waiting + count, refined.waiting + refined.count, refined.waiting);
-    refined.count -= count;
-}
-
-void end_visits(ScanState* s, Size step) {
-    RefinedCandidates& refined = s->refined;
+    std::copy(refined.waiting + visited, refined.waiting + refined.count, refined.waiting);
+    refined.count -= visited;
     const double limit =
         refined.count > 0 ? std::min(refined.left_out, refined.waiting[0].least) : refined.left_out;
     if (!s->round.spilled && limit < nowhere) keep_back(s, limit);
     refined.step = std::max<Size>(step, 1);
 }
 
-void visit_waiting(ScanState* s, Size k) {
-    RefinedCandidates& refined = s->refined;
-    if (refined.count == 0 && refined.left_out == nowhere) return;
-    const Size known = order_waiting(s);
-    Size next = 0;
+// How far the next visits go; the end of those before: the k nearest rows are known.
+Size next_visits(const ScanSearch& search, const MergedOrder& order, Size k) {
+    Size rows = 0;
+    for (int i = 0; i < search.count; ++i) {
+        // The rows of this round are many, and all are wanted.
+        if (search.parts[i]->round.spilled) return order.count;
+        rows += search.parts[i]->round.count;
+    }
+    if (rows < k) return std::min(order.count, order.at + (k - rows));
+    // Step by step: the k-th may be one of rows that wait beside lists, and far.
+    const Size most = std::min(order.count, order.at + std::max<Size>(k, 1));
+    const double kth = k > 0 ? kth_distance(search, k, false) : not_known;
+    Size end = order.at;
+    while (end < most && order.items[end].distance <= kth) ++end;
+    return end;
+}
+
+}  // namespace
+
+void visit_waiting(const ScanSearch& search, Size k) {
+    ScanState* const* parts = search.parts;
+    if (std::all_of(parts, parts + search.count, [](const ScanState* s) {
+            return s->refined.count == 0 && s->refined.left_out == nowhere;
+        }))
+        return;
+    MergedOrder order = merge_parts(
+        search.count, [&](int i) { return order_waiting(parts[i]); },
+        [&](int i, Size c) { return parts[i]->refined.waiting[c].least; });
     // At once, so that vectors that the first visits cache stay until the last. Few more rows than
     // are wanted have to be visited.
-    if (!s->round.spilled) expect_rows(s, std::min(known, 2 * k + 64));
-    while (next < known) {
-        Size end = known;
-        if (s->round.spilled) {
-            // The rows of this round are many, and all are wanted.
-        } else if (s->round.count >= k) {
-            const double kth = k > 0 ? kth_distance(s, k) : not_known;
-            end = next;
-            while (end < known && refined.waiting[end].least <= kth) ++end;
-            if (end == next) break;
-        } else {
-            end = std::min(known, next + (k - s->round.count));
-        }
-        visit(s, next, end);
-        next = end;
+    for (int i = 0; i < search.count; ++i)
+        if (!parts[i]->round.spilled)
+            in_memory_of(parts[i],
+                         [&] { expect_rows(parts[i], std::min(order.counts[i], 2 * k + 64)); });
+    for (Size end; (end = next_visits(search, order, k)) > order.at;) {
+        order.take_until(end);
+        if (search.count > 1)
+            prefetch_rows([&](auto prefetch) {
+                for (int i = 0; i < search.count; ++i)
+                    for (Size c = order.begins[i]; c < order.ends[i]; ++c) {
+                        const WaitingCandidate& candidate = parts[i]->refined.waiting[c];
+                        if (!candidate.visited) prefetch(parts[i], candidate.tid);
+                    }
+            });
+        for (int i = 0; i < search.count; ++i)
+            if (order.taken_of(i) > 0)
+                in_memory_of(parts[i], [&] { visit(parts[i], order.begins[i], order.ends[i]); });
     }
-    drop_visited(s, next);
-    end_visits(s, k);
+    // A Merge Append takes the rows of a part one by one.
+    for (int i = 0; i < search.count; ++i)
+        in_memory_of(parts[i],
+                     [&] { end_visits(parts[i], order.ends[i], search.count > 1 ? 1 : k); });
+    free_order(order);
 }
 
 void hold_back_rows(ScanState* s, Size count) {
@@ -303,7 +330,7 @@ bool more_waiting_rows(IndexScanDesc scan, ScanState* s) {
     clear_vector_cache(s->cache);
     s->round.count = s->round.next = s->round.added = 0;
     // A plan that fetches more rows than were expected may fetch many.
-    visit_waiting(s, 2 * s->refined.step);
+    visit_waiting({&s, 1}, 2 * s->refined.step);
     if (!s->asked.repeated) report_visits(scan->indexRelation, &s->report);
     if (s->reader) rest_row_reader(s->reader);
     sort_rows(s);

@@ -134,60 +134,140 @@ void end_gathering(Relation index, ScanState* s) {
         (settings.max_scan_tuples > 0 && s->progress.ranked >= settings.max_scan_tuples);
 }
 
-// Adds candidates to the current round.
-void gather(IndexScanDesc scan, ScanState* s) {
-    Relation index = scan->indexRelation;
-    clear_vector_cache(s->cache);
-    find_left_out(s);
-    if (lists_ended(s) && s->refined.count == 0) gather_last(scan, s);
-    gather_from_pending(s);
-    if (s->group.begin < s->group.end) {
-        const bool ask = may_ask_service(index, s);
-        const bool answered = ask && gather_from_service(scan, s);
-        s->report.fell_back = ask && !answered;
-        if (!answered) {
-            if (s->report.by_service && !s->service.done) begin_lists_again(s);
-            s->service.done = true;
-            gather_from_lists(scan, s);
-        }
+// Adds candidates of some parts to their current rounds.
+void gather(const ScanSearch& search, ScanState* const* parts, int count) {
+    auto** with_lists =
+        static_cast<ScanState**>(palloc(static_cast<Size>(count) * sizeof(ScanState*)));
+    int left = 0;
+    for (int i = 0; i < count; ++i) {
+        ScanState* s = parts[i];
+        in_memory_of(s, [s] {
+            clear_vector_cache(s->cache);
+            find_left_out(s);
+            if (lists_ended(s) && s->refined.count == 0) gather_last(scan_of(s), s);
+            gather_from_pending(s);
+        });
+        if (s->group.begin < s->group.end) with_lists[left++] = s;
     }
-    visit_waiting(s, std::max<Size>(s->goal.least_rows, s->goal.limit));
-    end_gathering(index, s);
+    left = gather_from_service(search, with_lists, left);
+    gather_from_lists(search, with_lists, left);
+    const RoundGoal& goal = search.parts[0]->goal;
+    visit_waiting(search,
+                  search.count > 1 ? search.k : std::max<Size>(goal.least_rows, goal.limit));
+    for (int i = 0; i < count; ++i)
+        in_memory_of(parts[i], [s = parts[i]] { end_gathering(scan_of(s)->indexRelation, s); });
+    pfree(with_lists);
 }
 
-// Among how many of the nearest rows the round's are spread. Where too few were found, the others
+// --- enough?
+
+Size least_rows(const ScanSearch& search) {
+    return search.count > 1 ? search.k : search.parts[0]->goal.least_rows;
+}
+
+Size added_rows(const ScanSearch& search) {
+    Size added = 0;
+    for (int i = 0; i < search.count; ++i) added += search.parts[i]->round.added;
+    return added;
+}
+
+// Those of all parts, sorted.
+KnownDistances join_distances(const ScanSearch& search, KnownDistances RoundRows::*which) {
+    KnownDistances all = {};
+    for (int i = 0; i < search.count; ++i) all.room += (search.parts[i]->round.*which).count;
+    all.items = static_cast<double*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(all.room, Size{1}) * sizeof(double)));
+    for (int i = 0; i < search.count; ++i) {
+        const KnownDistances& part = search.parts[i]->round.*which;
+        std::copy_n(part.items, part.count, all.items + all.count);
+        all.count += part.count;
+    }
+    std::sort(all.items, all.items + all.count);
+    return all;
+}
+
+// Among how many of the nearest rows the rounds' are spread. Where too few were found, the others
 // are as rare.
-double spread_of_rows(ScanState* s) {
-    const Size found = s->round.passing.count;
-    if (found == 0) return std::numeric_limits<double>::infinity();
-    if (s->round.added < s->goal.least_rows)
-        return static_cast<double>(s->round.visited.count * s->goal.least_rows) /
-               static_cast<double>(found);
-    sort_visits(&s->round);
-    return even_spread(s->round.passing.items, std::min(s->goal.least_rows, s->round.passing.count),
-                       s->round.visited.items, s->round.visited.count);
+double spread_of_rows(const ScanSearch& search) {
+    const Size least = least_rows(search);
+    const KnownDistances visited = join_distances(search, &RoundRows::visited);
+    const KnownDistances passing = join_distances(search, &RoundRows::passing);
+    double spread = std::numeric_limits<double>::infinity();
+    // Rows that wait beside lists have no code: the others count as nearer than any of them.
+    if (passing.count == 0 && added_rows(search) >= least)
+        spread = static_cast<double>(2 * visited.count + least);
+    else if (passing.count > 0 && added_rows(search) < least)
+        spread = static_cast<double>(visited.count * least) / static_cast<double>(passing.count);
+    else if (passing.count > 0)
+        spread = even_spread(passing.items, std::min(least, passing.count), visited.items,
+                             visited.count);
+    pfree(visited.items);
+    pfree(passing.items);
+    return spread;
 }
 
-// Whether the round has the rows that it is for, among those that were searched for.
-bool has_enough(ScanState* s) {
-    if (s->round.added < s->goal.least_rows) return false;
-    if (!(s->goal.effort.threshold > 0) || s->goal.least_rows == 0 || s->round.spilled) return true;
-    return spread_of_rows(s) <= tolerated_spread(s->goal.limit);
+// Whether the rounds have the rows that they are for, among those that were searched for.
+bool has_enough(const ScanSearch& search) {
+    const Size least = least_rows(search);
+    if (added_rows(search) < least) return false;
+    const bool all = std::any_of(search.parts, search.parts + search.count,
+                                 [](const ScanState* s) { return s->round.spilled != nullptr; });
+    if (all || !(effort_of(search).threshold > 0) || least == 0) return true;
+    return spread_of_rows(search) <= tolerated_spread(static_cast<double>(limit_of(search)));
 }
 
-// Gathers candidates until the round has enough rows.
-void gather_round(IndexScanDesc scan, ScanState* s) {
-    Relation index = scan->indexRelation;
-    // Behind what was searched for, as far as it goes.
-    constexpr double times = 4;
-    if (s->report.rounds > 0) search_for_more(index, s, times * s->goal.limit);
-    while (true) {
-        gather(scan, s);
-        if (s->progress.finished) break;
-        if (s->round.unsure) continue;
-        if (has_enough(s)) break;
-        search_for_more(index, s, rows_to_reach(spread_of_rows(s)));
+// Whether a part may have more of the k nearest rows than it was searched for, and is searched for
+// them now. Devices know the radius of their own part only.
+bool searches_further(const ScanSearch& search, ScanState* s, double kth) {
+    if (search.count == 1 || s->progress.finished) return false;
+    const bool left_out = s->refined.left_out <= kth && !std::isinf(s->refined.left_out);
+    const auto near = static_cast<double>(
+        std::count_if(s->round.rows, s->round.rows + s->round.count,
+                      [kth](const RankedRow& row) { return row.distance <= kth; }));
+    const auto k = static_cast<double>(search.k);
+    const bool many = s->report.by_service && s->goal.limit < search.k &&
+                      (near >= k || near > tolerated_spread(s->goal.limit));
+    return (left_out || many) && search_for_more(scan_of(s)->indexRelation, s, near + 1);
+}
+
+// Searches for this many rows, or about as many.
+void search_for_more(ScanSearch* search, ScanState* const* parts, int count, double rows) {
+    const double times = rows / static_cast<double>(limit_of(*search));
+    for (int i = 0; i < count; ++i)
+        in_memory_of(parts[i], [&] {
+            search_for_more(scan_of(parts[i])->indexRelation, parts[i],
+                            times * parts[i]->goal.limit);
+        });
+    if (search->count > 1) {
+        search->limit = longer_limit(search->limit, rows);
+        const ScanState* largest = search->parts[search->largest];
+        search->effort = choose_effort(largest->meta, search->limit, checks_conditions(largest));
     }
+}
+
+// Gathers candidates until the rounds have enough rows.
+void gather_round(ScanSearch* search) {
+    const auto size = static_cast<Size>(search->count) * sizeof(ScanState*);
+    auto** parts = static_cast<ScanState**>(palloc(size));
+    const auto choose = [&](auto wanted) {
+        return static_cast<int>(
+            std::copy_if(search->parts, search->parts + search->count, parts, wanted) - parts);
+    };
+    const auto goes_on = [](const ScanState* s) { return !s->progress.finished; };
+    int count = choose([](const ScanState*) { return true; });
+    while (true) {
+        gather(*search, parts, count);
+        if (choose(goes_on) == 0) break;
+        count = choose([&](const ScanState* s) { return goes_on(s) && s->round.unsure; });
+        if (count > 0) continue;
+        const double kth = search->count > 1 ? kth_distance(*search, search->k, true) : 0;
+        count = choose([&](ScanState* s) { return searches_further(*search, s, kth); });
+        if (count > 0) continue;
+        if (has_enough(*search)) break;
+        count = choose(goes_on);
+        search_for_more(search, parts, count, rows_to_reach(spread_of_rows(*search)));
+    }
+    pfree(parts);
 }
 
 // Reads the metapage and the pending list, if the scan has not done so.
@@ -233,14 +313,22 @@ void end_round(IndexScanDesc scan, ScanState* s) {
 
 void next_round(IndexScanDesc scan, ScanState* s) {
     prepare_scan(scan, s);
-    const MemoryContext before = MemoryContextSwitchTo(s->context);
-    begin_rows(s);
-    if (s->exact.wanted)
+    if (!s->exact.wanted) {
+        // Behind what was searched for, as far as it goes.
+        constexpr double times = 4;
+        in_memory_of(s, [&] {
+            if (s->report.rounds > 0)
+                search_for_more(scan->indexRelation, s, times * s->goal.limit);
+            ScanSearch search{&s, 1};
+            search_round(&search);
+        });
+        return;
+    }
+    in_memory_of(s, [&] {
+        begin_rows(s);
         exact_round(scan, s);
-    else
-        gather_round(scan, s);
-    end_round(scan, s);
-    MemoryContextSwitchTo(before);
+        end_round(scan, s);
+    });
 }
 
 bool next_rows(IndexScanDesc scan, ScanState* s) {
@@ -345,36 +433,13 @@ void prepare_round(IndexScanDesc scan) {
     start(scan, s);
     if (s->conditions.never) return;
     prepare_scan(scan, s);
-    const char* why;
-    if (s->meta.lists == 0 || s->exact.wanted || service_usable(scan->indexRelation, &why)) return;
-    const MemoryContext before = MemoryContextSwitchTo(s->context);
-    read_tables(scan->indexRelation, s);
-    MemoryContextSwitchTo(before);
 }
 
-void first_round(IndexScanDesc scan) {
-    ScanState* s = state_of(scan);
-    if (!s->conditions.never) next_round(scan, s);
-}
-
-void begin_answered_round(ScanState* s) {
-    begin_rows(s);
-    clear_vector_cache(s->cache);
-    find_left_out(s);
-    gather_from_pending(s);
-}
-
-void begin_joint_round(IndexScanDesc scan, ScanState* s) {
-    begin_rows(s);
-    clear_vector_cache(s->cache);
-    // Later rounds go on with the lists, too: an answer would have rows of this one again.
-    service_usable(scan->indexRelation, &s->report.reason);
-    s->service.done = true;
-}
-
-void end_joint_round(IndexScanDesc scan, ScanState* s) {
-    end_gathering(scan->indexRelation, s);
-    end_round(scan, s);
+void search_round(ScanSearch* search) {
+    for (int i = 0; i < search->count; ++i) begin_rows(search->parts[i]);
+    gather_round(search);
+    for (int i = 0; i < search->count; ++i)
+        in_memory_of(search->parts[i], [s = search->parts[i]] { end_round(scan_of(s), s); });
 }
 
 namespace {

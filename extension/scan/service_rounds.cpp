@@ -127,8 +127,8 @@ uint32 most_lists(const ScanState* s) {
     return std::min(bounded_probes(s->meta.lists, s->meta), service_most_lists);
 }
 
-}  // namespace
-
+// Asks the service for the lists of the search; again, for more of them, where it would have taken
+// more.
 bool ask_for_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
     const WantedSearch part = first_part(s, *search);
     if (!ask_once(scan, s, part, answer)) return false;
@@ -155,8 +155,23 @@ bool ask_for_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, Servi
     return true;
 }
 
-namespace {
-
+// An answer that is current with the pages, and the candidates of the lists that it has not.
+struct TakenAnswer {
+    WantedSearch search;
+    ServiceAnswer answer;
+    uint64* lists;  // of the answer: see ServiceProgress
+    // The nearest by code first; behind these some whose code is unknown. Those of a refined answer
+    // are not among them. In the memory for candidates.
+    Candidate* candidates;
+    Size by_code;
+    Size unknown;
+    Size found;     // candidates that the search has given, of search.k
+    bool complete;  // `candidates` are all of these lists
+    Candidate floor;
+    bool from_pages;  // some are
+    Size ranked;      // of by_code
+    Neighbor last;    // of these
+};
 // --- groups
 
 // The lists of the group in the answer, with their generations, in the current memory context. A
@@ -242,35 +257,8 @@ void prepare_completion(void* state) {
     compare_lists(gather->index, s->meta, &s->lists, s->meta.lists);
 }
 
-// Ranks candidates that are in the order of their codes, and behind them some whose code is
-// unknown.
-void rank_and_remember(IndexScanDesc scan, ScanState* s, TakenAnswer* taken) {
-    Candidate* candidates = taken->candidates;
-    const Size count = taken->by_code + taken->unknown;
-    auto* by_code = static_cast<Candidate*>(palloc(Max(count, Size{1}) * sizeof(Candidate)));
-    std::copy_n(candidates, count, by_code);
-    expect_rows(s, count);
-    rank_candidates(scan, s, candidates + taken->by_code, taken->unknown);
-    // Of a search that may have more, the answer says so.
-    const bool complete = taken->complete && !taken->answer.searched.more &&
-                          (taken->search.narrowed || taken->found < taken->search.k);
-    const double known_until = !complete && taken->by_code > 0
-                                   ? candidates[taken->by_code - 1].distance
-                                   : std::numeric_limits<double>::infinity();
-    taken->ranked = rank_until_sure(scan, s, candidates, taken->by_code,
-                                    {known_until, s->service.resumes, false});
-    if (taken->ranked > 0) {
-        const Candidate& last = by_code[taken->ranked - 1];
-        taken->last = {static_cast<float>(last.distance), last.id};
-    }
-    std::copy_n(by_code + taken->by_code, taken->unknown, by_code + taken->ranked);
-    const Size known = taken->ranked + taken->unknown;
-    remember(s, sorted_ids(by_code, known), known);
-    pfree(by_code);
-}
-
-}  // namespace
-
+// Of a refined answer: its candidates wait for visits, and so do those from pages, which are scored
+// here. Those whose code is unknown are visited.
 void refine_and_remember(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
     const ServiceAnswer& answer = taken.answer;
     Candidate* unknown = taken.candidates + taken.by_code;
@@ -289,6 +277,7 @@ void refine_and_remember(IndexScanDesc scan, ScanState* s, const TakenAnswer& ta
     remember(s, served, count);
 }
 
+// False: the answer is not current, or does not go on where the ones before ended.
 bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
                  const ServiceAnswer& answer, TakenAnswer* taken) {
     Relation index = scan->indexRelation;
@@ -344,6 +333,7 @@ bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     return true;
 }
 
+// Where the scan stands after its candidates were ranked.
 void leave_answer(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
     const WantedSearch& search = taken.search;
     const ServiceAnswer& answer = taken.answer;
@@ -361,25 +351,7 @@ void leave_answer(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
     }
 }
 
-namespace {
-
-// Ranks the candidates of one answer, and sets *found to the number that it has. False: the answer
-// is not current, or does not go on where the ones before ended.
-bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
-                 const ServiceAnswer& answer, Size* found) {
-    TakenAnswer taken;
-    if (!take_answer(scan, s, search, answer, &taken)) return false;
-    *found = taken.found;
-    if (answer.refined)
-        refine_and_remember(scan, s, taken);
-    else
-        rank_and_remember(scan, s, &taken);
-    leave_answer(scan, s, taken);
-    return true;
-}
-
-}  // namespace
-
+// Whether the service may answer the next round of the lists; if not, the report says why.
 bool may_ask_service(Relation index, ScanState* s) {
     const char* why;
     // Who has got rows gets the others, too, and no error.
@@ -400,43 +372,140 @@ bool may_ask_service(Relation index, ScanState* s) {
 
 // --- rounds
 
-namespace {
-
-// Plans the first round of a scan. False: it will not ask the service, or for too much.
-bool plan_first(IndexScanDesc scan, ScanState* s) {
-    if (s->conditions.never || s->exact.wanted || s->group.begin >= s->group.end ||
-        !may_ask_service(scan->indexRelation, s))
-        return false;
-    const MemoryContext before = MemoryContextSwitchTo(s->context);
-    auto* plan = static_cast<PlannedSearch*>(palloc(sizeof(PlannedSearch)));
-    if (plan_search(scan, s, plan)) s->service.planned = plan;
-    MemoryContextSwitchTo(before);
+// Plans the next search of a scan. False: it will not ask the service, or for too much.
+bool plan_next(ScanState* s) {
+    if (s->service.planned) return true;
+    const IndexScanDesc scan = scan_of(s);
+    if (s->conditions.never || s->exact.wanted || s->group.begin >= s->group.end) return false;
+    s->report.fell_back = may_ask_service(scan->indexRelation, s);
+    if (!s->report.fell_back) return false;
+    in_memory_of(s, [&] {
+        auto* plan = static_cast<PlannedSearch*>(palloc(sizeof(PlannedSearch)));
+        if (plan_search(scan, s, plan)) s->service.planned = plan;
+    });
     return s->service.planned != nullptr;
 }
 
-// The first round of a partition's scan.
+// The next search of a partition's scan.
 bool plan_member(void* state, int number, SearchAhead* search) {
-    const IndexScanDesc scan = static_cast<const IndexScanDesc*>(state)[number];
-    auto* s = static_cast<ScanState*>(scan->opaque);
-    if (!plan_first(scan, s)) return false;
+    ScanState* s = static_cast<ScanState* const*>(state)[number];
+    if (!plan_next(s)) return false;
     const PlannedSearch* plan = s->service.planned;
     WantedSearch wanted = plan->search;
     begin_search(s, plan->left, plan->refined, &wanted);
-    search->index = scan->indexRelation;
+    search->index = scan_of(s)->indexRelation;
     search->meta = &s->meta;
     search->wanted = first_part(s, wanted);
     search->context = s->context;
     return true;
 }
 
+// A part of a round that the service answers.
+struct ServedPart {
+    ScanState* s;
+    PlannedSearch plan;
+    Size left;  // to ask for
+    bool first;
+    bool asks;      // for the next answer
+    bool answered;  // nothing is left to the lists
+    TakenAnswer taken;
+    Candidate* by_code;  // a copy of its candidates
+};
+
+// Asks for the next answer of the part, and takes it.
+void take_next(ServedPart* part) {
+    ScanState* s = part->s;
+    begin_search(s, part->left, part->plan.refined, &part->plan.search);
+    ServiceAnswer answer;
+    part->asks = ask_for_lists(scan_of(s), s, &part->plan.search, &answer) &&
+                 take_answer(scan_of(s), s, part->plan.search, answer, &part->taken);
+}
+
+// Ranks the candidates of an answer whose code is unknown. The others are to be ranked with those
+// of other parts.
+RankedPart begin_ranking(ServedPart* part) {
+    ScanState* s = part->s;
+    const TakenAnswer& taken = part->taken;
+    const Size count = taken.by_code + taken.unknown;
+    part->by_code = static_cast<Candidate*>(palloc(Max(count, Size{1}) * sizeof(Candidate)));
+    std::copy_n(taken.candidates, count, part->by_code);
+    expect_rows(s, count);
+    rank_candidates(scan_of(s), s, taken.candidates + taken.by_code, taken.unknown);
+    // Of a search that may have more, the answer says so.
+    const bool complete = taken.complete && !taken.answer.searched.more &&
+                          (taken.search.narrowed || taken.found < taken.search.k);
+    const double known_until = !complete && taken.by_code > 0
+                                   ? part->by_code[taken.by_code - 1].distance
+                                   : std::numeric_limits<double>::infinity();
+    return {s, taken.candidates, taken.by_code, known_until, false, 0};
+}
+
+void end_ranking(ServedPart* part, Size ranked) {
+    TakenAnswer& taken = part->taken;
+    Candidate* by_code = part->by_code;
+    taken.ranked = ranked;
+    if (ranked > 0)
+        taken.last = {static_cast<float>(by_code[ranked - 1].distance), by_code[ranked - 1].id};
+    std::copy_n(by_code + taken.by_code, taken.unknown, by_code + ranked);
+    remember(part->s, sorted_ids(by_code, ranked + taken.unknown), ranked + taken.unknown);
+    pfree(by_code);
+}
+
+// Ranks the candidates of all answers that were taken, those by code in one order.
+void rank_answers(const ScanSearch& search, ServedPart* parts, int count) {
+    auto* ranked = static_cast<RankedPart*>(palloc(static_cast<Size>(count) * sizeof(RankedPart)));
+    int by_code = 0;
+    // Of one that goes on, or of others, nearer rows are known.
+    bool goes_on = true;
+    for (int i = 0; i < count; ++i) {
+        ServedPart* part = &parts[i];
+        if (!part->asks) continue;
+        in_memory_of(part->s, [&] {
+            if (part->taken.answer.refined)
+                refine_and_remember(scan_of(part->s), part->s, part->taken);
+            else
+                ranked[by_code++] = begin_ranking(part);
+        });
+        goes_on &= part->s->service.resumes || (search.count > 1 && part->s->report.rounds > 0);
+    }
+    if (by_code > 0) rank_until_sure(search, ranked, by_code, goes_on);
+    by_code = 0;
+    for (int i = 0; i < count; ++i)
+        if (parts[i].asks && !parts[i].taken.answer.refined)
+            in_memory_of(parts[i].s, [&] { end_ranking(&parts[i], ranked[by_code++].ranked); });
+    pfree(ranked);
+}
+
+// Where the part stands after its answer was ranked.
+void leave_next(ServedPart* part) {
+    ScanState* s = part->s;
+    WantedSearch& search = part->plan.search;
+    leave_answer(scan_of(s), s, part->taken);
+    free_answer(&part->taken.answer);
+    // The next round, for twice as many, has to find what the device left out.
+    if (part->first)
+        s->goal.candidates = part->plan.refined
+                                 ? std::max<Size>(part->plan.wanted, (search.k + 1) / 2)
+                                 : part->plan.wanted;
+    part->left -= std::min(part->left, part->taken.found);
+    // Later searches are of the lists that the first has taken.
+    search.plan = {};
+    // Where the effort is given, all candidates are ranked.
+    part->asks =
+        part->left > 0 && s->service.resumes &&
+        (s->round.unsure || !s->goal.effort.by_error || s->round.added < wanted_of_round(s));
+    // Lists that were read from pages end the service's part, maybe before the round has all.
+    part->answered = part->left == 0 || !s->service.done || s->bound.given;
+}
+
 }  // namespace
 
-void ask_members(IndexScanDesc* scans, int count) {
+void ask_members(ScanState* const* parts, int count) {
     auto* searches =
         static_cast<SearchAhead*>(palloc0(static_cast<Size>(Max(count, 1)) * sizeof(SearchAhead)));
-    ask_ahead(searches, count, {plan_member, scans});
+    ask_ahead(searches, count, {plan_member, const_cast<ScanState**>(parts)});
     for (int i = 0; i < count; ++i) {
-        PlannedSearch* plan = static_cast<ScanState*>(scans[i]->opaque)->service.planned;
+        PlannedSearch* plan = parts[i]->service.planned;
         if (!plan) continue;
         plan->answered = searches[i].answered;
         plan->answer = searches[i].answer;
@@ -444,40 +513,46 @@ void ask_members(IndexScanDesc* scans, int count) {
     pfree(searches);
 }
 
-bool gather_from_service(IndexScanDesc scan, ScanState* s) {
-    const bool first = !s->report.by_service;
-    PlannedSearch plan;
-    if (s->service.planned) {
-        plan = *s->service.planned;
+int gather_from_service(const ScanSearch& search, ScanState** parts, int count) {
+    if (count == 0) return 0;
+    auto* served = static_cast<ServedPart*>(palloc0(static_cast<Size>(count) * sizeof(ServedPart)));
+    if (count > 1) ask_members(parts, count);
+    for (int i = 0; i < count; ++i) {
+        ScanState* s = parts[i];
+        ServedPart* part = &served[i];
+        part->s = s;
+        part->first = !s->report.by_service;
+        part->asks = plan_next(s);
+        if (!part->asks) continue;
+        part->plan = *s->service.planned;
+        part->left = part->plan.left;
         s->service.planned = nullptr;
-    } else if (!plan_search(scan, s, &plan)) {
-        return false;
+        s->service.given = part->plan.answered ? &part->plan.answer : nullptr;
     }
-    s->service.given = plan.answered ? &plan.answer : nullptr;
-    const bool refined = plan.refined;
-    Size left = plan.left;
-    WantedSearch search = plan.search;
-    do {
-        begin_search(s, left, refined, &search);
-        ServiceAnswer answer;
-        Size found;
-        if (!ask_for_lists(scan, s, &search, &answer) ||
-            !rank_answer(scan, s, search, answer, &found))
-            return false;
-        free_answer(&answer);
-        // The next round, for twice as many, has to find what the device left out.
-        if (first)
-            s->goal.candidates =
-                refined ? std::max<Size>(plan.wanted, (search.k + 1) / 2) : plan.wanted;
-        left -= std::min(left, found);
-        // Later searches are of the lists that the first has taken.
-        search.plan = {};
-        // Where the effort is given, all candidates are ranked.
-    } while (left > 0 && s->service.resumes &&
-             (s->round.unsure || !s->goal.effort.by_error || s->round.added < wanted_of_round(s)));
-    s->service.given = nullptr;
-    // Lists that were read from pages end the service's part, maybe before the round has all.
-    return left == 0 || !s->service.done || s->bound.given;
+    const auto asks = [](const ServedPart& part) { return part.asks; };
+    while (std::any_of(served, served + count, asks)) {
+        for (int i = 0; i < count; ++i)
+            if (served[i].asks)
+                in_memory_of(parts[i], [&] {
+                    served[i].answered = false;
+                    take_next(&served[i]);
+                });
+        rank_answers(search, served, count);
+        for (int i = 0; i < count; ++i)
+            if (served[i].asks) in_memory_of(parts[i], [&] { leave_next(&served[i]); });
+    }
+    int left = 0;
+    for (int i = 0; i < count; ++i) {
+        ScanState* s = served[i].s;
+        s->service.given = nullptr;
+        s->report.fell_back &= !served[i].answered;
+        if (served[i].answered) continue;
+        if (s->report.by_service && !s->service.done) begin_lists_again(s);
+        s->service.done = true;
+        parts[left++] = s;
+    }
+    pfree(served);
+    return left;
 }
 
 }  // namespace pgwarp

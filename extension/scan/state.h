@@ -136,7 +136,7 @@ struct ServiceProgress {
     // (group.end - group.begin) lists of the group, each with its generation.
     uint64* lists;
     bool* finished;          // (lists): those of groups that have ended; null: none has
-    PlannedSearch* planned;  // the first search, by ask_members(); null: the round plans it
+    PlannedSearch* planned;  // the next search, by ask_members(); null: the round plans it
     Size most_of_first;      // candidates by code of the first search; 0: as many as its effort has
     ServiceAnswer* given;    // to the next question; null: the service has to be asked
 };
@@ -299,6 +299,36 @@ struct ScanState : NotedScan {
     RoundRows round;
 };
 
+// Scans that search together: that of a table, or those of its partitions (partitions.cpp). A row
+// is among the k nearest whatever part it is in: so all parts have one radius, by which each
+// decides on its lists, and their candidates are ranked in one order.
+struct ScanSearch {
+    ScanState** parts;
+    int count;
+    // Of several parts:
+    Size k = 0;                 // rows that are wanted of all
+    Size limit = 0;             // it searches for this many nearest rows: see RoundGoal
+    int largest = 0;            // the part with most rows
+    Effort effort = {};         // for `limit` rows of that
+    bool reads_beyond = false;  // the executor reads the next row of each part, too
+};
+inline const Effort& effort_of(const ScanSearch& search) {
+    return search.count > 1 ? search.effort : search.parts[0]->goal.effort;
+}
+inline Size limit_of(const ScanSearch& search) {
+    return search.count > 1 ? search.limit : search.parts[0]->goal.limit;
+}
+inline IndexScanDesc scan_of(const ScanState* s) {
+    return s->end->of;
+}
+// Calls with() in the memory of a scan.
+template <typename With>
+void in_memory_of(const ScanState* s, With&& with) {
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    with();
+    MemoryContextSwitchTo(before);
+}
+
 // Whether entries must pass conditions on attributes.
 inline bool checks_conditions(const ScanState* s) {
     return s->conditions.count > 0;
@@ -315,15 +345,10 @@ Size most_candidates();
 
 // Opens the reader, once a scan: many partitions of a table have none of the rows that are wanted.
 RowReader* reader_of(ScanState* s);
-// Begins a scan before the executor asks it for a row. It compares lists where the service does
-// not.
+// Begins a scan before the executor asks it for a row.
 void prepare_round(IndexScanDesc scan);
-void first_round(IndexScanDesc scan);
-// The same of a round whose candidates others find: before they are ranked, and after that. In the
-// memory of the scan.
-void begin_joint_round(IndexScanDesc scan, ScanState* s);
-void begin_answered_round(ScanState* s);  // where the service finds them
-void end_joint_round(IndexScanDesc scan, ScanState* s);
+// The next round of all parts, which prepare_round() has begun.
+void search_round(ScanSearch* search);
 // The scan begins anew, with the same keys.
 void begin_anew(IndexScanDesc scan);
 
@@ -334,29 +359,6 @@ ScanTotals totals_of(const ScanState* s);
 
 // Before the first row of a scan: begins all scans of its group.
 void begin_group_of(IndexScanDesc scan);
-
-// --- joint_search.cpp
-
-// Searches for the k nearest rows of scans that prepare_round() has begun, as if their lists were
-// those of one index.
-enum class JointResult : uint8 {
-    found,       // all scans have complete first rounds
-    impossible,  // they have to be searched one by one
-    too_few,     // the same, and they have to begin anew
-};
-// `beyond`: the executor reads the next row behind these of each scan, too.
-JointResult search_jointly(const IndexScanDesc* scans, int count, double k, bool beyond);
-
-// --- joint_answers.cpp
-
-// The same by the service. Each scan has begun its search for `rows`, and may have up to `most` of
-// the k nearest rows without another one. *asked: the service was asked for their first rounds.
-struct JointScan {
-    IndexScanDesc scan;
-    double rows;
-    double most;
-};
-JointResult search_answers(JointScan* scans, int count, double k, bool beyond, bool* asked);
 
 // --- audited_search.cpp
 
@@ -387,23 +389,29 @@ float code_shift(const ScanState* s);
 // Notes that a candidate was visited, and whether its row is wanted. NaN: its code is unknown.
 void note_visit(ScanState* s, double by_code, bool passes);
 void sort_visits(RoundRows* round);
-// The exact distance of the k-th row of the round; infinity: there are fewer.
-double kth_distance(const ScanState* s, Size k);
+// The exact distance of the k-th row of all parts; infinity: there are fewer. `by_refinements`: of
+// rows that wait for a visit, too, as far as these tell.
+double kth_distance(const ScanSearch& search, Size k, bool by_refinements);
 // Rows that the round shall find: LIMIT, or as many as are expected to be fetched.
 Size wanted_of_round(const ScanState* s);
+Size wanted_of_round(const ScanSearch& search);
 // Whether some of the nearest rows are not wanted: those that are may be the last of them.
 bool wants_last(const ScanState* s);
-// Ranks candidates, nearest by code first, by their refinements where these are used, until the
-// next ones are so far that they are not among the wanted rows, but for the error that codes may
-// have (index/effort.h). Returns how many it took: at least one, if there are any.
+// Candidates of a part, nearest by code first.
 struct RankedPart {
-    // There may be others, beyond this distance: where these are within reach, the round is unsure.
-    double known_until;
-    bool goes_on;      // nearer ones were ranked before
-    bool have_places;  // of their refinements
+    ScanState* s;
+    Candidate* candidates;  // ranking reorders them
+    Size count;
+    double known_until;  // there may be others, beyond
+    bool have_places;    // of their refinements
+    Size ranked;         // how many of them were
 };
-Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
-                     const RankedPart& part);
+// Ranks candidates of some parts in one order, nearest by code first, by their refinements where
+// these are used, until the next ones are so far that they are not among the wanted rows of all
+// parts, but for the error that codes may have (index/effort.h). The round of a part is unsure
+// where others, beyond `known_until`, are within reach. `goes_on`: nearer ones were ranked before.
+// Of one part it takes at least one, if there are any.
+void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, bool goes_on);
 
 // Also counts the row in the report. Infinite is the greatest finite number, NaN is infinite.
 double row_distance(ScanState* s, const StoredVector& row);
@@ -434,19 +442,9 @@ bool refine_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
 // `left_out`.
 void wait_for_visits(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
                      double left_out);
-// Visits candidates until the k nearest rows are known, and adds these and all rows nearer than
-// any candidate that waits to the round.
-void visit_waiting(ScanState* s, Size k);
-// The same in steps, for scans that are searched together. Puts candidates that wait into the order
-// of their least distances, and returns up to where it is known that none precedes these.
-Size order_waiting(ScanState* s);
-// Visits waiting[begin .. end).
-void visit_ordered(ScanState* s, Size begin, Size end);
-// Drops the first candidates, which were visited.
-void drop_visited(ScanState* s, Size count);
-// After the last visits: rows that a candidate may precede wait, too. More are visited `step` by
-// step.
-void end_visits(ScanState* s, Size step);
+// Visits candidates of all parts until the k nearest rows are known, and adds these and all rows
+// nearer than any candidate that waits to the rounds. Other rows that were visited wait, too.
+void visit_waiting(const ScanSearch& search, Size k);
 // Before a round: it finds candidates that the one before left out.
 void find_left_out(ScanState* s);
 // The next rows of the round, of candidates that wait. False: there are none.
@@ -484,11 +482,13 @@ void aim_at(ScanState* s, uint32 rows);
 // there: with the score of the first list that it did not take as their threshold, or with as many
 // lists. The service does not tell scores: its searches have the recall of their threshold.
 void expect_recall(ScanState* s);
+// How many nearest rows to search for next, where this many were searched for.
+uint32 longer_limit(Size limit, double rows);
 // Begins the lists again for more rows: what was ranked is skipped. False: memory does not hold as
 // many candidates. Then the scan goes on behind those that it has, group by group.
 bool search_for_more(Relation index, ScanState* s, double rows);
-// Ranks the next candidates of the current group; at the group's end the next group begins.
-void gather_from_lists(IndexScanDesc scan, ScanState* s);
+// Ranks the next candidates of the current groups of some parts; at its end the next group begins.
+void gather_from_lists(const ScanSearch& search, ScanState* const* parts, int count);
 
 // The ids of candidates, sorted, in the current memory context.
 uint64* sorted_ids(const Candidate* candidates, Size count);
@@ -507,13 +507,12 @@ void exact_round(IndexScanDesc scan, ScanState* s);
 
 // --- service_rounds.cpp
 
-// Whether the service may answer the next round of the lists; if not, the report says why.
-bool may_ask_service(Relation index, ScanState* s);
 // Asks the service for what scans that have not begun their first rounds will ask it for, all at
 // once. Their rounds take the answers.
-void ask_members(IndexScanDesc* scans, int count);
-// Ranks candidates from the service. False if it has no answer, or its answer is not current with
-// the pages: the lists have to give what is missing.
-bool gather_from_service(IndexScanDesc scan, ScanState* s);
+void ask_members(ScanState* const* parts, int count);
+// Ranks candidates of some parts from the service. The first of `parts` become those without an
+// answer that is current with the pages, whose lists have to give what is missing; returns their
+// number.
+int gather_from_service(const ScanSearch& search, ScanState** parts, int count);
 
 }  // namespace pgwarp

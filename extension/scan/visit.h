@@ -13,6 +13,19 @@ extern "C" {
 
 namespace pgwarp {
 
+// Prefetches rows of several scans that are visited next: for_each(prefetch) calls prefetch(s, tid)
+// for each of them.
+template <typename ForEach>
+void prefetch_rows(ForEach for_each) {
+    DiskReads reads;
+    for (const PrefetchStage stage :
+         {PrefetchStage::hint, PrefetchStage::read, PrefetchStage::page, PrefetchStage::tuple})
+        if (stage != PrefetchStage::read || reads.needed())
+            for_each([stage](ScanState* s, uint64 tid) {
+                prefetch_row(reader_of(s), number_tid(tid), stage);
+            });
+}
+
 // Reads the rows of candidates, which are in the order of their TIDs, and calls `visible` with each
 // candidate that has a visible row, and the row's distance; it returns whether the row is wanted.
 // The row is the one that was read last.
