@@ -54,13 +54,14 @@ TEST(CompareCodes, OfPictures) {
         CodeTrial trial;
         double recall[3];
     };
+    // Four bytes a row: training sums of words takes the cube of their number.
     const Floor floors[] = {
-        {"pq", {CodeKind::pq, 8, 8}, {0.43, 0.91, 0.99}},
-        {"pq4", {CodeKind::pq, 4, 8}, {0.18, 0.72, 0.97}},
-        {"opq", {CodeKind::opq, 8, 8}, {0.47, 0.95, 0.99}},
-        {"opq4", {CodeKind::opq, 4, 8}, {0.39, 0.92, 0.99}},
-        {"lsq", {CodeKind::lsq, 8, 8}, {0.62, 0.97, 0.99}},
-        {"lsq with norm", {CodeKind::lsq_with_norm, 8, 8}, {0.55, 0.97, 0.99}},
+        {"pq", {CodeKind::pq, 8, 4}, {0.30, 0.88, 0.99}},
+        {"pq4", {CodeKind::pq, 4, 4}, {0.07, 0.58, 0.97}},
+        {"opq", {CodeKind::opq, 8, 4}, {0.36, 0.88, 0.99}},
+        {"opq4", {CodeKind::opq, 4, 4}, {0.22, 0.79, 0.99}},
+        {"lsq", {CodeKind::lsq, 8, 4}, {0.44, 0.95, 0.99}},
+        {"lsq with norm", {CodeKind::lsq_with_norm, 8, 4}, {0.36, 0.90, 0.99}},
     };
     std::map<std::string, CodeQuality> found;
     for (const Floor& floor : floors) {
@@ -72,7 +73,7 @@ TEST(CompareCodes, OfPictures) {
         found[floor.name] = q;
     }
     EXPECT_LT(found["opq"].error, found["pq"].error);
-    EXPECT_GT(found["opq"].recall[1], found["pq"].recall[1]);
+    EXPECT_GT(found["opq"].recall[0], found["pq"].recall[0]);
     EXPECT_LT(found["opq4"].error, found["pq4"].error);
     EXPECT_LT(found["pq"].error, found["pq4"].error);
     EXPECT_LT(found["lsq"].error, found["lsq with norm"].error);
