@@ -14,7 +14,7 @@ INSERT INTO items SELECT i, i % 10, vec(i, 8) FROM generate_series(1, 3300) AS i
 INSERT INTO items VALUES (-1, 0, NULL);
 CREATE INDEX items_v ON items USING ivfpq (v) WITH (lists = 20);
 CREATE TABLE queries (id int, n int, v vector(8));
-INSERT INTO queries SELECT i, i % 7, vec(i, 8, 3) FROM generate_series(1, 150) AS i;
+INSERT INTO queries SELECT i, i % 7, vec(i, 8, 3) FROM generate_series(1, 80) AS i;
 INSERT INTO queries VALUES (1000, 1, NULL), (1001, 1, NULL);
 ANALYZE items, queries;
 -- all lists and candidates: the rows are the exact ones, however they are searched
@@ -79,7 +79,7 @@ SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.d) FROM que
     (SELECT id, items.v <-> q.v AS d FROM items ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
 -- null queries: any rows, as many as LIMIT says
 SELECT q.id, count(*), count(s.d) FROM queries q CROSS JOIN LATERAL
-    (SELECT id, items.v <-> q.v AS d FROM items ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.id > 148 GROUP BY q.id ORDER BY q.id;
+    (SELECT id, items.v <-> q.v AS d FROM items ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.id > 78 GROUP BY q.id ORDER BY q.id;
 SET enable_seqscan = off;
 SELECT count(*), count(DISTINCT q.id), count(s.d) FROM queries q CROSS JOIN LATERAL
     (SELECT id, items.v <-> q.v AS d FROM items ORDER BY items.v <-> q.v LIMIT 5) s;
@@ -119,14 +119,14 @@ SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, t.id) FROM qu
     (SELECT id FROM items ORDER BY items.v <-> s.v LIMIT 2) t WHERE q.v IS NOT NULL');
 -- an outer row often
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM
-    (SELECT * FROM queries WHERE id < 100 UNION ALL SELECT * FROM queries WHERE id < 100) q CROSS JOIN LATERAL
+    (SELECT * FROM queries WHERE id < 60 UNION ALL SELECT * FROM queries WHERE id < 60) q CROSS JOIN LATERAL
     (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 5) s');
 -- no outer row
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM (SELECT * FROM queries WHERE n < 0 OFFSET 0) q LEFT JOIN LATERAL
     (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 5) s ON true');
 -- the query of a subquery, which the join cannot know ahead
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
-    (SELECT id FROM items ORDER BY items.v <-> (SELECT o.v FROM queries o WHERE o.id = 151 - q.id) LIMIT 5) s WHERE q.id <= 150');
+    (SELECT id FROM items ORDER BY items.v <-> (SELECT o.v FROM queries o WHERE o.id = 81 - q.id) LIMIT 5) s WHERE q.id <= 80');
 -- aggregates, windows and expressions of the inner query
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.r, s.x) FROM queries q CROSS JOIN LATERAL
     (SELECT id * q.n AS x, round((items.v <-> q.v)::numeric, 3) AS r FROM items ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
@@ -139,12 +139,12 @@ SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries 
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM items WHERE kind <> q.n ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM items q CROSS JOIN LATERAL
-    (SELECT id FROM items i WHERE i.id <> q.id ORDER BY i.v <-> q.v LIMIT 5) s WHERE q.id BETWEEN 1 AND 200');
+    (SELECT id FROM items i WHERE i.id <> q.id ORDER BY i.v <-> q.v LIMIT 5) s WHERE q.id BETWEEN 1 AND 80');
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q LEFT JOIN LATERAL
     (SELECT id FROM items WHERE kind > q.n + 3 AND id < 3000 ORDER BY items.v <-> q.v LIMIT 5 OFFSET 2) s ON true WHERE q.v IS NOT NULL');
 \qecho what batches must not do: other LIMITs, volatile conditions, rows locked ahead
 CREATE SEQUENCE calls;
-SELECT batched, rows BETWEEN 150 AND 750 FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+SELECT batched, rows BETWEEN 80 AND 400 FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT (1 + random() * 4)::int) s WHERE q.v IS NOT NULL');
 SELECT batched, as_plain FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM items WHERE nextval(''calls'') IS NOT NULL ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
@@ -199,7 +199,7 @@ SELECT r, (SELECT count(*) || ' ' || md5(string_agg(concat_ws(',', q.id, s.id), 
     (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 3) s WHERE q.v IS NOT NULL AND q.id > r)
     = (SELECT count(*) || ' ' || md5(string_agg(concat_ws(',', q.id, s.id), ' ' ORDER BY q.id, s.id)) FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM (SELECT * FROM items OFFSET 0) items ORDER BY items.v <-> q.v LIMIT 3) s WHERE q.v IS NOT NULL AND q.id > r)
-FROM generate_series(0, 100, 50) AS r;
+FROM generate_series(0, 60, 30) AS r;
 
 \qecho prepared statements
 SET plan_cache_mode = force_generic_plan;
