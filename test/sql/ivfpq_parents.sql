@@ -10,8 +10,8 @@
 SET client_min_messages = warning;
 SET enable_seqscan = off;
 CREATE TABLE t (id int, kind int, v vector(4));
-INSERT INTO t SELECT i, i % 50, vec(i, 4) FROM generate_series(1, 24000) AS i;
-CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 1500, parents = 60);
+INSERT INTO t SELECT i, i % 50, vec(i, 4) FROM generate_series(1, 12000) AS i;
+CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 800, parents = 40);
 ANALYZE t;
 SELECT lists, parents FROM ivfpq_info('t_v');
 SELECT * FROM ivfpq_check('t_v');
@@ -36,12 +36,12 @@ $$;
 SET ivfpq.probes = 1;
 SET ivfpq.candidates = 50;
 SELECT rows, same_rows, each_once FROM compare_scan('t', 'v <-> ''[9,99,199,255]''');
-SET ivfpq.probes = 300;
+SET ivfpq.probes = 160;
 SELECT rows, same_rows, each_once FROM compare_scan('t', 'v <-> ''[250,1,1,250]''');
 
 \qecho all lists in one round: in exact order
-SET ivfpq.probes = 1500;
-SET ivfpq.candidates = 24000;
+SET ivfpq.probes = 800;
+SET ivfpq.candidates = 12000;
 SELECT * FROM compare_scan('t', 'v <-> ''[9,99,199,255]''');
 SELECT * FROM compare_scan('t', 'v <-> ''[9,99,199,255]''', 'kind < 3');
 RESET ivfpq.probes;
@@ -69,17 +69,17 @@ $$;
 SET enable_indexscan = off;
 SET enable_seqscan = on;
 SET ivfpq.candidates = 1000;
-SELECT wrong_pairs(1500), wrong_pairs(1) > 0;
+SELECT wrong_pairs(800), wrong_pairs(1) > 0;
 RESET ivfpq.candidates;
 RESET enable_indexscan;
 SET enable_seqscan = off;
 
 \qecho rows that come, change and go
-INSERT INTO t SELECT i, i % 50, vec(i, 4) FROM generate_series(24001, 26000) AS i;
+INSERT INTO t SELECT i, i % 50, vec(i, 4) FROM generate_series(12001, 13000) AS i;
 UPDATE t SET v = vec(id, 4, 7) WHERE id % 10 = 3;
 DELETE FROM t WHERE id % 7 = 1;
-SET ivfpq.probes = 1500;
-SET ivfpq.candidates = 30000;
+SET ivfpq.probes = 800;
+SET ivfpq.candidates = 15000;
 SELECT rows, same_rows, each_once, in_order FROM compare_scan('t', 'v <-> ''[9,99,199,255]''');
 VACUUM (INDEX_CLEANUP ON) t;
 SELECT rows, same_rows, each_once, in_order FROM compare_scan('t', 'v <-> ''[9,99,199,255]''');
@@ -99,13 +99,13 @@ RESET ivfpq.candidates;
 
 \qecho other metrics, quantizers and refinements
 CREATE TABLE u (id int, v vector(12));
-INSERT INTO u SELECT i, vec(i, 12) FROM generate_series(1, 6000) AS i;
+INSERT INTO u SELECT i, vec(i, 12) FROM generate_series(1, 3000) AS i;
 CREATE FUNCTION compare_with(options text, class text, operator text)
 RETURNS TABLE (class_ text, rows bigint, same_rows boolean, each_once boolean, in_order boolean, problems bigint)
 LANGUAGE plpgsql AS $$
 BEGIN
-    EXECUTE format('CREATE INDEX u_v ON u USING ivfpq (v %s) WITH (lists = 300, parents = 20%s)', class, options);
-    PERFORM set_config('ivfpq.probes', '300', true), set_config('ivfpq.candidates', '10000', true);
+    EXECUTE format('CREATE INDEX u_v ON u USING ivfpq (v %s) WITH (lists = 150, parents = 12%s)', class, options);
+    PERFORM set_config('ivfpq.probes', '150', true), set_config('ivfpq.candidates', '10000', true);
     RETURN QUERY SELECT class || options, c.rows, c.same_rows, c.each_once, c.in_order,
                         (SELECT count(*) FROM ivfpq_check('u_v'))
         FROM compare_scan('u', format('v %s ''[9,99,199,255,1,2,3,4,5,6,7,8]''', operator)) AS c;
