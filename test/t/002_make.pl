@@ -18,8 +18,7 @@ plan skip_all => 'no server headers or no cmake'
 
 my $tree = PostgreSQL::Test::Utils::tempdir;
 make_path(map { "$tree/$_" } qw(extension kernels/cpu kernels/cuda bench scripts sql bin));
-copy($_, "$tree/$_") or die "$_: $!" for qw(Makefile CMakeLists.txt pgwarp.control pgwarp_pgvector.control scripts/needs scripts/common.sh
-	extension/precompiled.h);
+copy($_, "$tree/$_") or die "$_: $!" for qw(Makefile CMakeLists.txt pgwarp.control pgwarp_pgvector.control scripts/needs scripts/common.sh);
 chmod 0755, "$tree/scripts/needs";
 
 sub spew
@@ -31,6 +30,7 @@ sub spew
 }
 spew('extension/one.cpp', 'extern "C" int one(int);' . "\n" . 'int two(int x) { return 2 * one(x); }' . "\n");
 spew('kernels/cpu/one.cpp', 'extern "C" int one(int x) { return x; }' . "\n");
+spew('extension/precompiled.h', "#include <cstddef>\n");
 spew('bench/CMakeLists.txt', '');
 # A compiler that has never heard of Highway.
 spew('bin/poor', <<'END');
