@@ -38,7 +38,7 @@ BEGIN
 	IF cardinality(ids) <> (SELECT count(DISTINCT id) FROM unnest(ids) AS u (id)) THEN
 		RETURN 'of ' || query || ': a row comes twice';
 	END IF;
-	IF EXISTS (SELECT FROM unnest(ids, distances) AS u (id, d) WHERE d < distances[cardinality(ids)] AND (d > distances[1] OR query !~ 'OFFSET') AND id <> ALL (true_ids)) THEN
+	IF EXISTS (SELECT FROM unnest(ids, distances) AS u (id, d) WHERE d < distances[cardinality(ids)] AND (d > distances[1] OR query !~ 'OFFSET') AND id NOT IN (SELECT unnest(true_ids))) THEN
 		RETURN 'of ' || query || ': other rows';
 	END IF;
 	RETURN '';
