@@ -21,7 +21,9 @@ CREATE INDEX t_v ON t USING ivfpq (v, tenth, hundredth, thousandth, side, k);
 ANALYZE t;
 CREATE TABLE queries AS SELECT q, place(-q, q * 7 % 200, 0.4) AS v FROM generate_series(1, 50) AS q;
 
--- Of the k nearest rows that pass, how many the index gives, over all queries.
+-- The k nearest rows that pass, looked up once for both executors.
+CREATE TABLE truth (condition text, k int, q int, ids int[]);
+-- Of these, how many the index gives, over all queries.
 CREATE FUNCTION recall(condition text, k int, OUT recall float8, OUT rows float8, OUT probes float8) LANGUAGE plpgsql AS $$
 DECLARE
 	query record;
@@ -34,6 +36,7 @@ DECLARE
 	line text;
 	plan text;
 	text text;
+	known bool := EXISTS (SELECT FROM truth AS t WHERE t.condition = recall.condition AND t.k = recall.k);
 BEGIN
 	EXECUTE 'SELECT count(*) FROM t WHERE ' || replace(condition, '$1', '(SELECT v FROM queries LIMIT 1)') INTO rows;
 	FOR query IN SELECT * FROM queries LOOP
@@ -45,8 +48,12 @@ BEGIN
 		IF plan NOT LIKE '%Index Scan using t_v%' THEN RAISE 'not by the index: %', plan; END IF;
 		EXECUTE text INTO found;
 		sum_of_probes := sum_of_probes + (SELECT s.probes FROM ivfpq_last_scan() AS s);
-		SET LOCAL enable_indexscan = off; SET LOCAL enable_seqscan = on;
-		EXECUTE text INTO exact;
+		IF NOT known THEN
+			SET LOCAL enable_indexscan = off; SET LOCAL enable_seqscan = on;
+			EXECUTE text INTO exact;
+			INSERT INTO truth VALUES (condition, k, query.q, exact);
+		END IF;
+		SELECT ids INTO exact FROM truth AS t WHERE t.condition = recall.condition AND t.k = recall.k AND t.q = query.q;
 		hits := hits + (SELECT count(*) FROM unnest(found) AS f WHERE f = ANY (exact));
 		wanted := wanted + cardinality(exact);
 		number := number + 1;
@@ -135,7 +142,7 @@ value($node, 'DROP TABLE distant');
 value($node, <<'SQL');
 CREATE TABLE tagged (id int, v vector(16), tags int[]);
 INSERT INTO tagged SELECT i, vec(i, 16), ARRAY(SELECT (hashint8extended(i * 100 + n, 3) & 1023)::int FROM generate_series(1, 40) AS n)
-	FROM generate_series(1, 30000) AS i;
+	FROM generate_series(1, 15000) AS i;
 CREATE INDEX tagged_v ON tagged USING ivfpq (v, tags);
 ANALYZE tagged;
 SQL
@@ -155,7 +162,7 @@ value($node, 'DROP TABLE tagged');
 # A filter whose share the plan knows takes one round, mostly: each walks the lists again.
 value($node, <<'SQL');
 CREATE TABLE planned (id int, v vector(16), tenth int);
-INSERT INTO planned SELECT i, vec(i, 16), hashint4(i) & 7 FROM generate_series(1, 30000) AS i;
+INSERT INTO planned SELECT i, vec(i, 16), hashint4(i) & 7 FROM generate_series(1, 15000) AS i;
 CREATE INDEX planned_v ON planned USING ivfpq (v);
 ANALYZE planned;
 CREATE FUNCTION rounds_of(query vector) RETURNS int LANGUAGE plpgsql AS $$
@@ -188,6 +195,7 @@ value($node, 'DROP TABLE u');
 
 # --- nothing passes, or the condition is large
 
+my %exact;
 sub rows_by_index
 {
 	my ($condition, $name, $settings) = @_;
@@ -198,7 +206,8 @@ sub rows_by_index
 		ORDER BY v <-> place(-3, 5, 1) LIMIT $limit) AS s";
 	my $all = "SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100000; ${\($settings // '')}";
 	my $by_index = value($node, "SET enable_seqscan = off; $all $ask");
-	is($by_index, value($node, "SET enable_indexscan = off; $ask"), "$name: $by_index");
+	$exact{$ask} //= value($node, "SET enable_indexscan = off; $ask");
+	is($by_index, $exact{$ask}, "$name: $by_index");
 	return $by_index;
 }
 like(rows_by_index("tenth > 5000", 'nothing passes'), qr/^0\|/, 'nothing');
