@@ -82,23 +82,28 @@ sub finds
 	cmp_ok($missing, '<=', 3 + 0.06 * $found, "$how, $table: the nearest ones");
 	return;
 }
+# Rows come in other ways where a plan asks in another; these are the same to what is searched, and what has changed there.
+my %shapes = (
+	'OFFSET' => [ 10, "SELECT id, v <-> \$1 AS d FROM %1\$s ORDER BY v <-> \$1 LIMIT 10 OFFSET 7" ],
+	# Each row is computed above the Merge Append.
+	'computed later' => [ 10, "SELECT id, d FROM (SELECT id, v <-> \$1 AS d, pg_sleep(0) FROM %1\$s ORDER BY v <-> \$1 LIMIT 10) AS s" ],
+	# More rows than LIMIT are read.
+	'ties' => [ 0, "SELECT id, v <-> \$1 AS d FROM %1\$s ORDER BY v <-> \$1 FETCH FIRST 10 ROWS WITH TIES" ],
+	'LIMIT 1' => [ 1, "SELECT id, v <-> \$1 AS d FROM %1\$s ORDER BY v <-> \$1 LIMIT 1" ]);
 sub all_find
 {
 	my ($how, %more) = @_;
 	for my $table (@tables)
 	{
-		my $near = "SELECT id, v <-> \$1 AS d FROM $table ORDER BY v <-> \$1";
-		finds("$how, LIMIT $_", $table, $_, "$near LIMIT $_", %more) for 1, 10, 150;
-		finds("$how, OFFSET", $table, 10, "$near LIMIT 10 OFFSET 7", %more);
-		# Each row is computed above the Merge Append.
-		finds("$how, computed later", $table, 10, "SELECT id, d FROM (SELECT id, v <-> \$1 AS d, pg_sleep(0) FROM $table ORDER BY v <-> \$1 LIMIT 10) AS s", %more);
-		# More rows than LIMIT are read.
-		finds("$how, ties", $table, 0, "SELECT id, v <-> \$1 AS d FROM $table ORDER BY v <-> \$1 FETCH FIRST 10 ROWS WITH TIES", %more);
-		finds("$how, filtered", $table, 10, "SELECT id, v <-> \$1 AS d FROM $table WHERE id % 5 = 3 ORDER BY v <-> \$1 LIMIT 10", %more);
+		my $near = "SELECT id, v <-> \$1 AS d FROM $table";
+		finds("$how, LIMIT $_", $table, $_, "$near ORDER BY v <-> \$1 LIMIT $_", %more) for 10, 150;
+		finds("$how, filtered", $table, 10, "$near WHERE id % 5 = 3 ORDER BY v <-> \$1 LIMIT 10", %more);
+		next unless $more{shapes};
+		finds("$how, $_", $table, $shapes{$_}[0], sprintf($shapes{$_}[1], $table), %more) for sort keys %shapes;
 	}
 	return;
 }
-all_find('resident');
+all_find('resident', shapes => 1);
 for my $table (@tables)
 {
 	value($node, 'SELECT pg_stat_pgwarp_reset()');
@@ -148,7 +153,7 @@ for my $table (@tables)
 		INSERT INTO $table SELECT i, vec(i, 6, $seed), i % $parts, i % $parts FROM generate_series(30000, 30400) AS i;
 		UPDATE $table SET note = 1 WHERE id % 10 = 2");
 }
-all_find('changed');
+all_find('changed', shapes => 1);
 all_find('changed, by the CPU', executor => 'cpu');
 all_find('changed, in strict order', set => 'SET ivfpq.iterative_scan = strict_order');
 value($node, 'VACUUM');
