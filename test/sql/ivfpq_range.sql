@@ -139,13 +139,13 @@ SELECT * FROM whole('u', '<=>', (SELECT v FROM q WHERE id = 3));
 DROP TABLE u;
 
 \qecho most rows without a direction, and all
-CREATE TABLE z AS SELECT i AS id, CASE WHEN i % 50 = 0 THEN (SELECT v FROM base WHERE base.id = i / 50) ELSE flat(0) END::vector(64) AS v FROM generate_series(1, 60000) AS i;
+CREATE TABLE z AS SELECT i AS id, CASE WHEN i % 25 = 0 THEN (SELECT v FROM base WHERE base.id = i / 25) ELSE flat(0) END::vector(64) AS v FROM generate_series(1, 30000) AS i;
 CREATE INDEX z_v ON z USING ivfpq (v vector_cosine_ops);
 ANALYZE z;
 SELECT trained, rows, pending_rows FROM ivfpq_info('z_v');
 SELECT * FROM found('z', '<=>', 10);
 SELECT ivfpq_recall('z_v', 2000) > 0.9;
-UPDATE z SET v = flat(0) WHERE id % 50 = 0;
+UPDATE z SET v = flat(0) WHERE id % 25 = 0;
 REINDEX INDEX z_v;
 SELECT trained, rows FROM ivfpq_info('z_v');
 SELECT * FROM whole('z', '<=>', (SELECT v FROM q WHERE id = 3));
