@@ -7,7 +7,7 @@ use Test::More;
 use IvfpqTest;
 
 my $seed = seed_of();
-my ($parts, $rows) = (12, 18000);
+my ($parts, $rows) = (8, 12000);
 my $node = new_node('partitions_joint', service => 1, conf => "max_connections = 40\nwork_mem = 16MB\nautovacuum = off\njit = off");
 
 # By hash; and by place, so that one partition has nearly all near rows. A partition of either is too small for lists, another
