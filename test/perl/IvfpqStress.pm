@@ -217,10 +217,20 @@ sub stress
 {
 	my ($node, $clients, $seconds, $meanwhile) = @_;
 	prepare_stress($node);
-	my $run = start_clients($node, $clients, $seconds, seed_of());
-	my $end = time + $seconds;
-	while ($meanwhile && time < $end) { $meanwhile->(); }
-	my ($status, $transactions, @errors) = finish_clients($run);
+	my $seed = seed_of();
+	my ($status, $transactions, @errors) = (0, 0);
+	# A busy machine takes longer for as much.
+	for my $turn (0 .. 19)
+	{
+		my $run = start_clients($node, $clients, $seconds, $seed + $turn);
+		my $end = time + $seconds;
+		while ($meanwhile && time < $end) { $meanwhile->(); }
+		my ($how, $done, @complaints) = finish_clients($run);
+		$status ||= $how;
+		$transactions += $done;
+		push @errors, @complaints;
+		last if $status || $transactions > 100;
+	}
 	is($status, 0, 'every search agrees with an exact one');
 	is(join("\n", @errors), '', 'no error');
 	note("$transactions transactions");

@@ -8,7 +8,7 @@ use IvfpqTest;
 
 my $node = new_node('service_stress', service => 1,
 	conf => "max_connections = 80\nwork_mem = 256kB");
-stress($node, 50, $ENV{STRESS_SECONDS} // 15);
+stress($node, 50, $ENV{STRESS_SECONDS} // 8);
 cmp_ok(value($node, 'SELECT sum(service_searches) FROM pg_stat_pgwarp'), '>', 50,
 	'the service had its share');
 cmp_ok(value($node, 'SELECT sum(reloads) FROM pg_stat_pgwarp'), '>', 0, 'lists came again');

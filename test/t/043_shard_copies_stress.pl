@@ -20,7 +20,7 @@ srand(seed_of());
 my ($moved, $ended, $copies) = (0, 0, 0);
 sub copies { return value($node, "SELECT count(*) - count(DISTINCT part) FROM pg_stat_pgwarp_devices WHERE indexname = 't_l2' AND part IS NOT NULL"); }
 my $grown = 0;
-stress($node, 8, $ENV{STRESS_SECONDS} // 15, sub {
+stress($node, 8, $ENV{STRESS_SECONDS} // 10, sub {
 	# Larger than a device.
 	value($node, 'INSERT INTO t (v) SELECT vec(i, 6) FROM generate_series(11001, 45000) AS i; VACUUM t') unless $grown++;
 	usleep(1_500_000);

@@ -14,7 +14,7 @@ wait_until($node, 'count(*) FILTER (WHERE serves) = 2 FROM pgwarp_devices()');
 srand(seed_of());
 my ($moved, $ended) = (0, 0);
 my @placements = ('replicate', 'single');
-stress($node, 12, $ENV{STRESS_SECONDS} // 12, sub {
+stress($node, 12, $ENV{STRESS_SECONDS} // 8, sub {
 	usleep(1_500_000);
 	if (rand() < 0.3)
 	{
