@@ -326,7 +326,8 @@ is(value($node, "SELECT free_bytes > 0 AND shortest_list > 2 * $capacity FROM iv
 	'every list has several pages, and there are free pages');
 $node->stop;
 my %undamaged = map { $_ => slurp_file($path[$_]) } values %made;
-my $format_is_known;
+# What REINDEX reads of the old index is its metapage: it runs where that is damaged, and once for each kind of index.
+my ($format_is_known, %reindexed, @reindexes);
 for my $n (0 .. $#damages)
 {
 	my ($first, $table) = @{ $tables[$n] };
@@ -341,6 +342,7 @@ for my $n (0 .. $#damages)
 	  && pages_of_list(\$file, 0) == place(\$file, 0, 'pages') && pages_of_list(\$file, 0) > 2;
 	last unless $format_is_known;
 	$damages[$n][2]->(\$file);
+	$reindexes[$n] = substr($file, 0, $page) ne substr($undamaged{$first}, 0, $page) || !$reindexed{$first}++;
 	open(my $handle, '>:raw', $path[$n]) or die $!;
 	print $handle $file;
 	close $handle;
@@ -424,6 +426,11 @@ for my $n (0 .. $#damages)
 	like($session->{stderr}, qr/ERROR:.*dimensions/, "$name: and refuses what REINDEX could not use");
 	$session->{stderr} = '';
 	$session->query_safe('RESET client_min_messages');
+	if (!$reindexes[$n])
+	{
+		$session->query_safe("DROP INDEX i_$n");
+		next;
+	}
 	$session->query_safe("REINDEX INDEX i_$n");
 	is($session->query_safe($whole), $expected, "$name: REINDEX makes it good");
 }
