@@ -80,6 +80,8 @@ bool begin_as_one(const Member* members, int count, double k, bool by_service, S
     for (int i = 0; i < count; ++i) {
         ScanState* s = state_of(members[i].scan);
         if (s->conditions.never) continue;
+        // The executor may drop rows, so that LIMIT takes others.
+        search->reads_beyond |= s->conditions.recheck;
         search->parts[search->count] = s;
         if (!is_plain(s, by_service) || may_drop_rows(s)) return false;
         if (s->meta.lists > 0) {
@@ -103,7 +105,8 @@ bool begin_as_one(const Member* members, int count, double k, bool by_service, S
         ScanState* member = state_of(members[i].scan);
         if (part == search->count || search->parts[part] != member) continue;
         ++part;
-        member->goal.candidates = std::clamp<Size>(wanted, 1, std::max<Size>(room, 1));
+        member->goal.candidates =
+            std::clamp<Size>(wanted, 1, std::max<Size>(room, member->goal.limit));
         member->service.most_of_first =
             static_cast<Size>(rows_of_part(static_cast<double>(wanted), members[i].share));
     }
@@ -143,7 +146,9 @@ void end_at_limit(const ScanSearch& search) {
     for (int i = 0; i < search.count; ++i)
         if (search.parts[i]->conditions.recheck) return;
     const double kth = kth_distance(search, search.k, false);
-    if (std::isinf(kth)) return;
+    const auto may_have_nearer = [kth](const ScanState* s) { return s->refined.left_out <= kth; };
+    if (std::isinf(kth) || std::any_of(search.parts, search.parts + search.count, may_have_nearer))
+        return;
     for (int i = 0; i < search.count; ++i) {
         RoundRows& round = search.parts[i]->round;
         round.count = static_cast<Size>(

@@ -216,8 +216,11 @@ void wait_for_visits(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     RefinedCandidates& refined = s->refined;
     count = new_candidates(scan, s, candidates, count);
     grow(&refined.waiting, &refined.room, refined.count + count);
+    // A device tells the least distance only.
+    constexpr float unknown = std::numeric_limits<float>::infinity();
     for (Size i = 0; i < count; ++i)
-        wait_for_visit(s, {exact_units(s, candidates[i].distance), candidates[i].id, false, 0});
+        wait_for_visit(s,
+                       {exact_units(s, candidates[i].distance), candidates[i].id, false, unknown});
     refined.left_out = exact_units(s, left_out);
 }
 

@@ -212,7 +212,9 @@ bool has_enough(const ScanSearch& search) {
     if (added_rows(search) < least) return false;
     const bool all = std::any_of(search.parts, search.parts + search.count,
                                  [](const ScanState* s) { return s->round.spilled != nullptr; });
-    if (all || !(effort_of(search).threshold > 0) || least == 0) return true;
+    // Where no list is left, no other row is to be found, however the rows are spread.
+    const bool ended = std::all_of(search.parts, search.parts + search.count, lists_ended);
+    if (all || ended || !(effort_of(search).threshold > 0) || least == 0) return true;
     return spread_of_rows(search) <= tolerated_spread(static_cast<double>(limit_of(search)));
 }
 

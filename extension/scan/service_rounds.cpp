@@ -374,7 +374,9 @@ bool may_ask_service(Relation index, ScanState* s) {
 
 // Plans the next search of a scan. False: it will not ask the service, or for too much.
 bool plan_next(ScanState* s) {
-    if (s->service.planned) return true;
+    // One that got no answer asks by itself, if it still may.
+    if (s->service.planned && s->service.planned->answered) return true;
+    s->service.planned = nullptr;
     const IndexScanDesc scan = scan_of(s);
     if (s->conditions.never || s->exact.wanted || s->group.begin >= s->group.end) return false;
     s->report.fell_back = may_ask_service(scan->indexRelation, s);
@@ -476,8 +478,9 @@ void rank_answers(const ScanSearch& search, ServedPart* parts, int count) {
     pfree(ranked);
 }
 
-// Where the part stands after its answer was ranked.
-void leave_next(ServedPart* part) {
+// Where the part stands after its answer was ranked. Whether several parts have rows enough is not
+// seen from one of them.
+void leave_next(ServedPart* part, bool alone) {
     ScanState* s = part->s;
     WantedSearch& search = part->plan.search;
     leave_answer(scan_of(s), s, part->taken);
@@ -491,9 +494,9 @@ void leave_next(ServedPart* part) {
     // Later searches are of the lists that the first has taken.
     search.plan = {};
     // Where the effort is given, all candidates are ranked.
-    part->asks =
-        part->left > 0 && s->service.resumes &&
-        (s->round.unsure || !s->goal.effort.by_error || s->round.added < wanted_of_round(s));
+    const bool lacks_rows = alone && s->round.added < wanted_of_round(s);
+    part->asks = part->left > 0 && s->service.resumes &&
+                 (s->round.unsure || !s->goal.effort.by_error || lacks_rows);
     // Lists that were read from pages end the service's part, maybe before the round has all.
     part->answered = part->left == 0 || !s->service.done || s->bound.given;
 }
@@ -539,7 +542,8 @@ int gather_from_service(const ScanSearch& search, ScanState** parts, int count) 
                 });
         rank_answers(search, served, count);
         for (int i = 0; i < count; ++i)
-            if (served[i].asks) in_memory_of(parts[i], [&] { leave_next(&served[i]); });
+            if (served[i].asks)
+                in_memory_of(parts[i], [&] { leave_next(&served[i], search.count == 1); });
     }
     int left = 0;
     for (int i = 0; i < count; ++i) {

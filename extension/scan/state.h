@@ -191,7 +191,7 @@ struct WaitingCandidate {
     double least;  // no version of the row is nearer, by exact_distance()
     uint64 tid;
     bool visited;  // `least` is the distance
-    float beyond;  // the distance is probably by this greater than `least`
+    float beyond;  // the distance is probably by this greater than `least`; infinity: unknown
 };
 
 // Refinements of candidates (refine.cpp). Candidates of a round wait until a row of theirs may be
