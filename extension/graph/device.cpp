@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -38,6 +39,11 @@ void make_of_devices(GraphMaker* maker, const MakeBuilder& make_cpu) {
 }
 
 }  // namespace
+
+Size rows_on_device(const GraphBuilder& builder, uint32 dims, const DescentOptions& options) {
+    return std::max(builder.most_rows(dims, options),
+                    2 * std::max<Size>(512, 4 * Size{options.degree}));
+}
 
 GraphMaker open_graph_maker(double work, int threads) {
     GraphMaker maker = {};

@@ -16,6 +16,10 @@ struct GraphMaker {
     class GraphBuilderGroup* group;
 };
 
+// Rows that a builder has room for; at least two parts of the smallest useful size, also where
+// others hold the device's memory at the moment.
+Size rows_on_device(const GraphBuilder& builder, uint32 dims, const DescentOptions& options);
+
 // Chooses by pgwarp.build_executor, as CREATE INDEX does. `work` is an estimate in multiplications:
 // little work does not pay for opening a device. `threads` is for the CPU. The maker is closed with
 // the current memory context, or by close_graph_maker().

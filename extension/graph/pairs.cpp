@@ -203,11 +203,11 @@ void find_similar_pairs(GraphSet* set, const PairLimit& limit, const PairSink& s
     guarded([&] { walk.found->object = new std::vector<RowPair>(); });
     report_graph_stage(GraphStage::exact, 0, static_cast<int64>(walk.total));
     const Size room =
-        std::min<Size>(rows_in_memory(pair_room(), set->dims),
-                       maker.builder->most_rows(set->dims, DescentOptions::for_neighbors(1)));
+        std::min(rows_in_memory(pair_room(), set->dims),
+                 rows_on_device(*maker.builder, set->dims, DescentOptions::for_neighbors(1)));
     if (!set->file && set->count > room) spill_graph_set(set);
     if (set->file)
-        search_in_file(&walk, *set, std::max<Size>(room / 2, 1));
+        search_in_file(&walk, *set, room / 2);
     else
         search_in_memory(&walk, *set);
     guarded([&] { delete std::exchange(walk.found->object, nullptr); });

@@ -197,8 +197,7 @@ void put_found(const Parts& parts, const EdgeSink& sink) {
 }
 
 Size rows_on_device(const GraphJob& job, uint32 dims) {
-    return std::max(job.maker.builder->most_rows(dims, job.options),
-                    2 * std::max<Size>(512, 4 * Size{job.options.degree}));
+    return rows_on_device(*job.maker.builder, dims, job.options);
 }
 
 namespace {

@@ -53,7 +53,7 @@ struct Parts {
     Size size(Size part) const { return begins[part + 1] - begins[part]; }
 };
 
-// Rows that the builder has room for; at least two parts of the smallest useful size.
+// Rows that the job's builder has room for.
 Size rows_on_device(const GraphJob& job, uint32 dims);
 
 // No part has rows on both sides of row `border`; 0: no border.
