@@ -30,7 +30,8 @@ class ForwardingGraphBuilder : public GraphBuilder {
                         Edge* lists) override;
     DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                          Edge* lists) override;
-    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) override;
+    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows,
+                                           const PairSearch& search) override;
 
   protected:
     // The caller's lists, (count)(degree): those of all rows, or of a part.

@@ -52,7 +52,8 @@ class GraphBuilderGroup final : public GraphBuilder {
     DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                          Edge* lists) override;
     // On one of the devices.
-    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) override;
+    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows,
+                                           const PairSearch& search) override;
 
   private:
     friend class GraphTasks;

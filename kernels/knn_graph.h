@@ -81,6 +81,7 @@ struct RowSpan {
 };
 
 class PairFinder;
+struct PairSearch;
 
 class GraphBuilder {
   public:
@@ -125,10 +126,11 @@ class GraphBuilder {
     virtual DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                                  Edge* lists) = 0;
 
-    // A finder of all pairs whose distance, as a list stores it, is at most `bound`
-    // (similar_pairs.h). It takes as many bytes as the rows, at most. The rows outlive it, and so
-    // does the builder.
-    virtual std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) = 0;
+    // A finder of all pairs whose distance, as a list stores it, is at most the search's bound
+    // (similar_pairs.h). It takes as many bytes as the rows and 16 MB, at most. The rows outlive
+    // it, and so does the builder.
+    virtual std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows,
+                                                   const PairSearch& search) = 0;
 
     GraphProgress progress;  // may be empty
 };

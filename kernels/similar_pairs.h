@@ -7,6 +7,7 @@
 #include "kernels/knn_graph.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace pgwarp {
@@ -23,6 +24,19 @@ struct PairRectangle {
     RowSpan a, b;
 
     bool is_square() const { return a.begin == b.begin && a.end == b.end; }
+};
+
+// How finders on the CPU reject most pairs (kernels/cpu/pair_filter.h).
+struct PairPlan;
+
+struct PairSearch {
+    float bound;  // the largest distance of a pair
+    // Shared by the finders of a search that takes its rows in parts: to make a plan may take
+    // longer than to compare two parts. Null: each finder makes its own, where that pays.
+    std::shared_ptr<const PairPlan> plan;
+
+    PairSearch(float most, std::shared_ptr<const PairPlan> shared = nullptr)
+        : bound(most), plan(std::move(shared)) {}
 };
 
 // Throws as a GraphBuilder does; a rectangle may be asked for again then. Rows and builder outlive
@@ -44,6 +58,28 @@ class PairFinder {
 // On the threads of the caller's pool, which outlives it.
 class Workers;
 std::unique_ptr<PairFinder> make_cpu_pair_finder(Workers& workers, const GraphRows& rows,
-                                                 float bound);
+                                                 const PairSearch& search);
+
+// The work of all finders of a search.
+struct PairWork {
+    uint32_t dims;
+    Metric metric;
+    double pairs;  // to compare
+    double rows;   // that finders get: a row counts for each of them
+};
+
+// Rows of the sample for make_pair_plan(), which takes no more than `memory` bytes then, the sample
+// among them. 0: no plan pays, or there is not enough memory for one.
+size_t pair_sample_rows(const PairWork& work, int threads, size_t memory);
+
+// `sample`: this many rows, drawn from all, in random order. Takes seconds with the most dimensions
+// that pay, a part of them without a look at interrupts. Without LAPACK, or with an empty sample,
+// the plan of finders is to compare the rows themselves.
+std::shared_ptr<const PairPlan> make_pair_plan(Workers& workers, const GraphRows& sample,
+                                               float bound, const PairWork& work);
+// The same on threads of its own.
+std::shared_ptr<const PairPlan> make_pair_plan(int threads, const Interrupts& interrupts,
+                                               const GraphRows& sample, float bound,
+                                               const PairWork& work);
 
 }  // namespace pgwarp

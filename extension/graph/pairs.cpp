@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/draw_rows.h"
 #include "extension/graph/device.h"
 #include "extension/graph/job.h"
 #include "extension/graph/pairs.h"
@@ -65,6 +66,7 @@ struct Walk {
     PairLimit limit;
     PairSink sink;
     Size most;  // pairs at a time
+    Owned<PairSearch>* search;
     Owned<PairFinder>* finder;
     Owned<std::vector<RowPair>>* found;
     Size border;             // rows before it belong to the first part
@@ -136,7 +138,7 @@ void search_area(Walk* walk, const PairRectangle& area) {
 void open_finder(Walk* walk, const GraphRows& rows) {
     run_graph_kernel([&] {
         delete std::exchange(walk->finder->object, nullptr);
-        walk->finder->object = walk->builder->find_pairs(rows, walk->limit.bound).release();
+        walk->finder->object = walk->builder->find_pairs(rows, *walk->search->object).release();
     });
 }
 
@@ -151,6 +153,39 @@ void search_in_memory(Walk* walk, const GraphSet& set) {
     search_area(walk, {{0, set.count}, {0, set.count}});
     close_finder(walk);
     report_graph_parts(1, 1);
+}
+
+// Rows of a file, in random order.
+float* read_sample(const GraphSet& set, Size count) {
+    const Size bytes = std::max<Size>(count, 1) * sizeof(uint64);
+    auto* drawn = static_cast<uint64*>(palloc(bytes));
+    float* sample = static_cast<float*>(MemoryContextAllocHuge(
+        CurrentMemoryContext, std::max<Size>(count * set.dims, 1) * sizeof(float)));
+    guarded([&] {
+        const std::vector<uint64_t> rows = draw_few_rows(set.count, count, 1);
+        std::copy(rows.begin(), rows.end(), drawn);
+    });
+    for (Size i = 0; i < count; ++i) read_spilled(set, drawn[i], 1, sample + i * set.dims);
+    pfree(drawn);
+    return sample;
+}
+
+// What the CPU's finders of all parts share. Before there are parts in memory.
+void make_plan(Walk* walk, const GraphSet& set, Size part_rows) {
+    const Size parts = (set.count + part_rows - 1) / part_rows;
+    // Every two parts meet in a finder, which gets the rows of both.
+    const PairWork work = {set.dims, set.metric, static_cast<double>(walk->total),
+                           static_cast<double>(set.count) * static_cast<double>(parts)};
+    const Size keys = set.count * sizeof(int64), memory = graph_memory();
+    const Size count = std::min(
+        set.count, pair_sample_rows(work, graph_threads(), memory - std::min(memory, keys)));
+    float* sample = read_sample(set, count);
+    run_graph_kernel([&] {
+        walk->search->object->plan =
+            make_pair_plan(graph_threads(), query_interrupts(),
+                           {sample, count, set.dims, set.metric}, walk->limit.bound, work);
+    });
+    pfree(sample);
 }
 
 // Every two parts of a file, of which `part_rows` are in memory twice.
@@ -200,17 +235,26 @@ void find_similar_pairs(GraphSet* set, const PairLimit& limit, const PairSink& s
     walk.total = static_cast<uint64>(set->count) * (set->count - 1) / 2;
     walk.finder = owned_by<PairFinder>(CurrentMemoryContext);
     walk.found = owned_by<std::vector<RowPair>>(CurrentMemoryContext);
-    guarded([&] { walk.found->object = new std::vector<RowPair>(); });
+    walk.search = owned_by<PairSearch>(CurrentMemoryContext);
+    guarded([&] {
+        walk.found->object = new std::vector<RowPair>();
+        walk.search->object = new PairSearch(limit.bound);
+    });
     report_graph_stage(GraphStage::exact, 0, static_cast<int64>(walk.total));
     const Size room =
         std::min(rows_in_memory(pair_room(), set->dims),
                  rows_on_device(*maker.builder, set->dims, DescentOptions::for_neighbors(1)));
     if (!set->file && set->count > room) spill_graph_set(set);
-    if (set->file)
+    if (set->file) {
+        if (!maker.device) make_plan(&walk, *set, room / 2);
         search_in_file(&walk, *set, room / 2);
-    else
+    } else {
         search_in_memory(&walk, *set);
-    guarded([&] { delete std::exchange(walk.found->object, nullptr); });
+    }
+    guarded([&] {
+        delete std::exchange(walk.found->object, nullptr);
+        delete std::exchange(walk.search->object, nullptr);
+    });
     close_graph_maker(&maker);
 }
 

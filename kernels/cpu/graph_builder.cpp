@@ -51,8 +51,9 @@ class CpuGraphBuilder final : public GraphBuilder {
         return run(rows, options, Known::first_set, first, lists);
     }
 
-    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) override {
-        return make_cpu_pair_finder(workers_, rows, bound);
+    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows,
+                                           const PairSearch& search) override {
+        return make_cpu_pair_finder(workers_, rows, search);
     }
 
   private:

@@ -7,7 +7,8 @@
 // any are correct.
 #pragma once
 
-#include "kernels/knn_graph.h"
+#include "kernels/cpu/pair_directions.h"
+#include "kernels/similar_pairs.h"
 #include "kernels/workers.h"
 
 #include <vector>
@@ -27,12 +28,17 @@ struct PairFilter {
     const float* vector(size_t row) const { return vectors + row * dims; }
 };
 
-// The filter that takes least time to find pairs within `bound`.
-PairFilter make_pair_filter(Workers& workers, const GraphRows& rows, float bound);
+struct PairPlan {
+    uint32_t width;  // dimensions of the vectors, one of them for the dropped length; 0: the rows
+    PairDirections directions;  // at least width - 1
+};
 
-// With vectors of this many dimensions, one of them for the dropped length; for tests.
-PairFilter make_reduced_filter(Workers& workers, const GraphRows& rows, uint32_t dims);
+// The filter by a plan; by the rows themselves where those are too large for it.
+PairFilter make_pair_filter(Workers& workers, const GraphRows& rows, const PairPlan& plan);
 // With the rows themselves.
 PairFilter make_plain_filter(Workers& workers, const GraphRows& rows);
+
+// By the search's plan, or one that is made for these rows alone.
+PairFilter make_pair_filter(Workers& workers, const GraphRows& rows, const PairSearch& search);
 
 }  // namespace pgwarp

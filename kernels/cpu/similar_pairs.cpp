@@ -21,11 +21,11 @@ constexpr size_t tile_rows = 512;
 
 class CpuPairFinder final : public PairFinder {
   public:
-    CpuPairFinder(Workers& workers, const GraphRows& rows, float bound)
+    CpuPairFinder(Workers& workers, const GraphRows& rows, const PairSearch& search)
         : workers_(workers),
           rows_(rows),
-          bound_(bound),
-          filter_(make_pair_filter(workers, rows, bound)),
+          bound_(search.bound),
+          filter_(make_pair_filter(workers, rows, search)),
           scratch_(workers.scratch(scratch_floats())) {}
 
     size_t best_side() const noexcept override { return 16 * tile_rows; }
@@ -122,8 +122,8 @@ class CpuPairFinder final : public PairFinder {
 }  // namespace
 
 std::unique_ptr<PairFinder> make_cpu_pair_finder(Workers& workers, const GraphRows& rows,
-                                                 float bound) {
-    return std::make_unique<CpuPairFinder>(workers, rows, bound);
+                                                 const PairSearch& search) {
+    return std::make_unique<CpuPairFinder>(workers, rows, search);
 }
 
 }  // namespace pgwarp

@@ -14,8 +14,8 @@ class FollowingPairFinder final : public PairFinder {
     // Does the work on a builder, and again on another where that one fails.
     using Run = std::function<void(const Work& work)>;
 
-    FollowingPairFinder(const GraphRows& rows, float bound, Run run)
-        : rows_(rows), bound_(bound), run_(std::move(run)) {
+    FollowingPairFinder(const GraphRows& rows, const PairSearch& search, Run run)
+        : rows_(rows), search_(search), run_(std::move(run)) {
         run_([this](GraphBuilder& builder) { follow(builder); });
     }
 
@@ -40,7 +40,7 @@ class FollowingPairFinder final : public PairFinder {
     void follow(GraphBuilder& builder) {
         if (builder_ == &builder) return;
         leave();
-        finder_ = builder.find_pairs(rows_, bound_);
+        finder_ = builder.find_pairs(rows_, search_);
         builder_ = &builder;
     }
     void leave() {
@@ -49,7 +49,7 @@ class FollowingPairFinder final : public PairFinder {
     }
 
     const GraphRows rows_;
-    const float bound_;
+    const PairSearch search_;
     const Run run_;
     GraphBuilder* builder_ = nullptr;
     std::unique_ptr<PairFinder> finder_;

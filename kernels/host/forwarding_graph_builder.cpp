@@ -55,9 +55,10 @@ DescentReport ForwardingGraphBuilder::append(const GraphRows& rows, size_t first
     });
 }
 
-std::unique_ptr<PairFinder> ForwardingGraphBuilder::find_pairs(const GraphRows& rows, float bound) {
+std::unique_ptr<PairFinder> ForwardingGraphBuilder::find_pairs(const GraphRows& rows,
+                                                               const PairSearch& search) {
     return std::make_unique<FollowingPairFinder>(
-        rows, bound, [this, rows](const FollowingPairFinder::Work& work) {
+        rows, search, [this, rows](const FollowingPairFinder::Work& work) {
             run({rows, 0, nullptr, 0}, [&](GraphBuilder& builder, Edge*) {
                 work(builder);
                 return DescentReport();

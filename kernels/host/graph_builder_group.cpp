@@ -236,9 +236,10 @@ DescentReport GraphBuilderGroup::append(const GraphRows& rows, size_t first,
     });
 }
 
-std::unique_ptr<PairFinder> GraphBuilderGroup::find_pairs(const GraphRows& rows, float bound) {
+std::unique_ptr<PairFinder> GraphBuilderGroup::find_pairs(const GraphRows& rows,
+                                                          const PairSearch& search) {
     return std::make_unique<FollowingPairFinder>(
-        rows, bound, [this](const FollowingPairFinder::Work& work) {
+        rows, search, [this](const FollowingPairFinder::Work& work) {
             state_->run_on_one(progress, [&](GraphBuilder& builder) {
                 work(builder);
                 return DescentReport();

@@ -121,7 +121,7 @@ TEST_F(SimilarPairs, DoNotDependOnTheFilter) {
             const float bound = bound_of(made, 0.0005);
             SCOPED_TRACE(testing::Message() << sql_name(metric) << ", offset " << offset);
             Workers workers(2);
-            const PairFilter filter = make_pair_filter(workers, made.rows, bound);
+            const PairFilter filter = make_pair_filter(workers, made.rows, PairSearch(bound));
             if (metric != Metric::inner_product) {
                 EXPECT_LT(filter.dims, made.rows.dims);
             }
@@ -130,13 +130,69 @@ TEST_F(SimilarPairs, DoNotDependOnTheFilter) {
         }
 }
 
+// Finders of parts share what takes longer than to compare two parts.
+TEST_F(SimilarPairs, ArePlannedOnceForAllParts) {
+    for (const Metric metric : {Metric::l2, Metric::inner_product, Metric::cosine}) {
+        const Made made(rows_with_duplicates(4000, 96, 1), 96, metric);
+        const float bound = bound_of(made, 0.0005);
+        Workers workers(2);
+        const PairWork work = {96, metric, 4000.0 * 3999 / 2, 16000};
+        const size_t wanted = pair_sample_rows(work, 2, size_t{1} << 26);
+        ASSERT_GE(wanted, 4000u);
+        const auto plan = make_pair_plan(workers, made.rows, bound, work);
+        if (metric != Metric::inner_product) {
+            EXPECT_GT(plan->width, 0u);
+        }
+        Found found;
+        std::vector<RowPair> pairs;
+        for (const size_t first : {0, 1000, 2000, 3000}) {
+            const GraphRows part{made.rows.row(first), 1000, 96, metric};
+            // Alone, no part is worth a plan.
+            EXPECT_EQ(make_pair_filter(workers, part, PairSearch(bound)).dims, 96u);
+            const GraphRows rest{made.rows.row(first), made.rows.count - first, 96, metric};
+            const auto finder = make_cpu_pair_finder(workers, rest, {bound, plan});
+            for (const RowSpan& other : {RowSpan{0, 1000}, RowSpan{1000, rest.count}}) {
+                EXPECT_TRUE(finder->find({{0, 1000}, other}, size_t{1} << 30, &pairs));
+                for (RowPair& pair : pairs) {
+                    pair.first += static_cast<uint32_t>(first);
+                    pair.second += static_cast<uint32_t>(first);
+                }
+                add(pairs, &found);
+            }
+        }
+        expect_right(made, bound, found);
+    }
+}
+
+// Directions take time and memory that grow with the square and the cube of the dimensions.
+TEST(PairPlan, IsMadeWhereItPays) {
+    constexpr size_t memory = size_t{1} << 30;
+    const auto sample = [](uint32_t dims, double rows, size_t bytes = size_t{1} << 30) {
+        return pair_sample_rows({dims, Metric::l2, rows * (rows - 1) / 2, rows}, 1, bytes);
+    };
+    EXPECT_EQ(sample(128, 20000), 8192u);
+    EXPECT_EQ(sample(128, 1000), 0u);
+    EXPECT_EQ(sample(1536, 4500), 0u);
+    EXPECT_EQ(sample(1536, 1e6), 8192u);
+    EXPECT_EQ(sample(4096, 1e6), 0u) << "LAPACK cannot be interrupted";
+    EXPECT_EQ(sample(1536, 1e6, size_t{16} << 20), 0u) << "no room for a matrix";
+    const size_t fewer = sample(1536, 1e6, size_t{64} << 20);
+    EXPECT_GE(fewer, 1024u);
+    EXPECT_LT(fewer, 8192u);
+    EXPECT_EQ(pair_sample_rows({128, Metric::l1, 1e12, 1e6}, 1, memory), 0u);
+    Workers workers(1);
+    EXPECT_EQ(make_pair_plan(workers, {}, 1, {1536, Metric::l2, 1e12, 1e6})->width, 0u);
+}
+
 TEST_F(SimilarPairs, FiltersBoundEveryDistance) {
     for (const Metric metric : {Metric::l2, Metric::inner_product, Metric::cosine})
         for (const uint32_t dims : {20u, 200u}) {
             const Made made(rows_with_duplicates(300, dims, 1), dims, metric);
             Workers workers(1);
             for (const uint32_t width : {2u, 8u, 16u}) {
-                const PairFilter filter = make_reduced_filter(workers, made.rows, width);
+                const PairPlan plan{width, find_directions(workers, made.rows, width - 1)};
+                const PairFilter filter = make_pair_filter(workers, made.rows, plan);
+                ASSERT_EQ(filter.dims, width);
                 ASSERT_EQ(filter.low.size(), made.rows.count);
                 double best = 0, all = 0;
                 for (size_t a = 0; a < made.rows.count; ++a)

@@ -70,6 +70,14 @@ SELECT count(*), count(*) FILTER (WHERE s.a IS NULL OR l.a IS NULL)
 FROM small AS s FULL JOIN similar_pairs('long', 'id', 'v', 40.5) AS l USING (a, b, distance);
 SELECT count(*), count(*) FILTER (WHERE s.size IS NULL OR l.size IS NULL)
 FROM small_groups AS s FULL JOIN duplicate_groups('long', 'id', 'v', 40.5, 'central') AS l USING (group_number, size, representative_key, row_key, distance);
+-- enough rows for a filter that all parts share
+CREATE TABLE wide AS SELECT i AS id, ARRAY(SELECT (hashint8extended(CASE WHEN i % 9 = 0 THEN i / 2 ELSE i END * 20000 + d, 2) & 15)::real / d
+    FROM generate_series(1, 64) AS d)::vector(64) + array_fill((i % 3)::real / 10, '{64}'::int[])::vector AS v FROM generate_series(1, 14000) AS i;
+CREATE TABLE whole AS SELECT * FROM similar_pairs('wide', 'id', 'v', 1.7);
+SET maintenance_work_mem = '8MB';
+SELECT count(*), count(*) FILTER (WHERE w.a IS NULL OR p.a IS NULL)
+FROM similar_pairs('wide', 'id', 'v', 1.7) AS p FULL JOIN whole AS w USING (a, b, distance);
+RESET maintenance_work_mem;
 
 \qecho by an index
 CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 10);

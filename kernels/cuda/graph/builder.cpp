@@ -64,8 +64,9 @@ class CudaGraphBuilder final : public GraphBuilder {
             return compare_added(rows, first, options.degree, lists);
         return descend(rows, options, KnownPairs::first_set, first, lists);
     }
-    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows, float bound) override {
-        return make_pair_finder(context_, blas_, uploader_, stream_, rows, bound);
+    std::unique_ptr<PairFinder> find_pairs(const GraphRows& rows,
+                                           const PairSearch& search) override {
+        return make_pair_finder(context_, blas_, uploader_, stream_, rows, search.bound);
     }
 
   private:
