@@ -37,10 +37,41 @@ struct IndexPairs {
     Size waiting_count;
 };
 
-void open_round(IndexPairs* pairs, uint32 k) {
-    pairs->k = k;
-    pairs->batch = open_merged_batch(pairs->index, k);
+void open_first_round(IndexPairs* pairs) {
+    pairs->k = first_neighbors;
+    pairs->batch = open_merged_batch(pairs->index, pairs->k);
     pairs->room = most_queries(pairs->batch);
+}
+
+// With as many more neighbors as memory holds; false: with none. No row has more than `rows`.
+bool open_next_round(IndexPairs* pairs, Size rows) {
+    const uint32 before = pairs->k;
+    close_merged_batch(pairs->batch);
+    pairs->batch = nullptr;
+    // One more than there are shows that there are no others.
+    Size k = std::min<Size>(Size{before} * more_neighbors, rows + 1);
+    for (; k > before; k = before + (k - before) / 2) {
+        pairs->batch = try_merged_batch(pairs->index, static_cast<uint32>(k));
+        if (pairs->batch) {
+            pairs->k = static_cast<uint32>(k);
+            pairs->room = most_queries(pairs->batch);
+            return true;
+        }
+        // Rounds for a few rows more would take as long as the others.
+        if (k - before <= before / 8) break;
+    }
+    return false;
+}
+
+// Of the first row that waits.
+void report_too_many(const IndexPairs& pairs, BufFile* file) {
+    int64 key;
+    compat_read_temporary(file, &key, sizeof(key));
+    ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                    errmsg("row %s has more than %u rows within max_distance",
+                           key_text(pairs.names, key), pairs.k),
+                    errdetail("maintenance_work_mem does not hold a search for more."),
+                    errhint("Use method exact, or a smaller max_distance.")));
 }
 
 // Whether all rows within the limit were found, as far as the index finds them.
@@ -102,16 +133,15 @@ GraphSet search_table(IndexPairs* pairs, TableReader* reader) {
     return set;
 }
 
-// The rows that wait, with a larger k.
-void search_waiting(IndexPairs* pairs) {
+// The rows that wait, with a larger k; `rows`: those of the table.
+void search_waiting(IndexPairs* pairs, Size rows) {
     BufFile* file = pairs->waiting;
     const Size count = pairs->waiting_count;
     pairs->waiting = nullptr;
     pairs->waiting_count = 0;
     if (BufFileSeek(file, 0, 0, SEEK_SET) != 0)
         ereport(ERROR, (errcode_for_file_access(), errmsg("could not read temporary file")));
-    close_merged_batch(pairs->batch);
-    open_round(pairs, pairs->k * more_neighbors);
+    if (!open_next_round(pairs, rows)) report_too_many(*pairs, file);
     float* vectors = alloc_vectors(*pairs);
     int64* keys = static_cast<int64*>(
         MemoryContextAllocHuge(CurrentMemoryContext, pairs->room * sizeof(int64)));
@@ -142,12 +172,12 @@ void find_pairs_by_index(const TableColumns& columns, const PairLimit& limit, Pa
     pairs.names = columns.names;
     pairs.index = open_knn_index(find_graph_index(columns, limit.metric, "exact"), columns.key,
                                  columns.names);
-    open_round(&pairs, first_neighbors);
+    open_first_round(&pairs);
     const GraphSet set = search_table(&pairs, reader);
     close_table_reader(reader);
     check_unique_keys(set, columns);
     report_left_out(set);
-    while (pairs.waiting) search_waiting(&pairs);
+    while (pairs.waiting) search_waiting(&pairs, set.count);
     close_merged_batch(pairs.batch);
     close_knn_index(pairs.index);
 }

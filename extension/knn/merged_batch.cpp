@@ -34,6 +34,10 @@ struct MergedBatch {
 
 namespace {
 
+bool searched_as_one(const KnnIndex& index) {
+    return index.by_query || !index.partitioned;
+}
+
 // Whether the lists of a leaf fit into this memory; of an index without any, its pending rows.
 bool fits(const KnnIndex& leaf, Size memory) {
     const MetaPage meta = read_meta(leaf.index);
@@ -43,17 +47,16 @@ bool fits(const KnnIndex& leaf, Size memory) {
     return would_fit_all_lists(meta, pages, current_rows(leaf.heap, leaf.index), memory);
 }
 
+Size query_bytes(const MergedBatch* batch) {
+    const Size row_bytes = 2 * Size{batch->k} * sizeof(KnnRow);
+    return batch->index->dims * sizeof(float) + row_bytes + 64;
+}
+
+// Room is 0 where memory does not hold one query.
 void plan_memory(MergedBatch* batch) {
     const KnnIndex& index = *batch->index;
     const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
-    const Size row_bytes = 2 * Size{batch->k} * sizeof(KnnRow);
-    const Size query_bytes = index.dims * sizeof(float) + row_bytes + 64;
-    if (query_bytes > memory / 8)
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                               8 * query_bytes / (1024 * 1024) + 1, maintenance_work_mem / 1024),
-                        errhint("Ask for a smaller k.")));
-    batch->room = static_cast<uint32>(std::min<Size>(16384, memory / 8 / query_bytes));
+    batch->room = static_cast<uint32>(std::min<Size>(16384, memory / 8 / query_bytes(batch)));
     batch->memory = {memory / 4, memory * 5 / 8};
     const Size share = batch->memory.lists / static_cast<Size>(Max(index.leaf_count, 1));
     batch->keeps_leaves = index.leaf_count == 1 ||
@@ -119,7 +122,9 @@ void search_leaf(MergedBatch* batch, int number, const float* queries, uint32 co
 
 }  // namespace
 
-MergedBatch* open_merged_batch(const KnnIndex& index, uint32 k) {
+namespace {
+
+MergedBatch* new_merged_batch(const KnnIndex& index, uint32 k) {
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "knn of leaves", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
@@ -128,11 +133,7 @@ MergedBatch* open_merged_batch(const KnnIndex& index, uint32 k) {
     batch->search_context = AllocSetContextCreate(context, "knn rows", ALLOCSET_DEFAULT_SIZES);
     batch->index = &index;
     batch->k = k;
-    if (index.by_query || !index.partitioned) {
-        const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
-        batch->whole = open_knn_batch(index, k, {memory / 4, memory * 3 / 4});
-        batch->room = most_queries(batch->whole);
-    } else {
+    if (!searched_as_one(index)) {
         plan_memory(batch);
         batch->threads = make_search_threads();
         batch->leaves = static_cast<KnnBatch**>(
@@ -140,6 +141,62 @@ MergedBatch* open_merged_batch(const KnnIndex& index, uint32 k) {
     }
     MemoryContextSwitchTo(before);
     return batch;
+}
+
+KnnMemory memory_of_whole() {
+    const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    return {memory / 4, memory * 3 / 4};
+}
+
+// Whether each leaf has room for a query. Those that stay open are open then.
+bool leaves_have_room(MergedBatch* batch) {
+    const MemoryContext before = MemoryContextSwitchTo(batch->context);
+    bool room = true;
+    for (int i = 0; i < batch->index->leaf_count && room; ++i) {
+        KnnBatch* leaf =
+            try_knn_batch(batch->index->leaves[i], batch->k, batch->memory, batch->threads);
+        room = leaf != nullptr;
+        if (room && !batch->keeps_leaves) close_knn_batch(leaf);
+        if (room && batch->keeps_leaves) batch->leaves[i] = leaf;
+    }
+    MemoryContextSwitchTo(before);
+    return room;
+}
+
+}  // namespace
+
+MergedBatch* open_merged_batch(const KnnIndex& index, uint32 k) {
+    MergedBatch* batch = new_merged_batch(index, k);
+    if (searched_as_one(index)) {
+        const MemoryContext before = MemoryContextSwitchTo(batch->context);
+        batch->whole = open_knn_batch(index, k, memory_of_whole());
+        MemoryContextSwitchTo(before);
+        batch->room = most_queries(batch->whole);
+    }
+    if (batch->room == 0)
+        ereport(ERROR,
+                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                 errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                        8 * query_bytes(batch) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                 errhint("Ask for a smaller k.")));
+    return batch;
+}
+
+MergedBatch* try_merged_batch(const KnnIndex& index, uint32 k) {
+    MergedBatch* batch = new_merged_batch(index, k);
+    bool room;
+    if (searched_as_one(index)) {
+        const MemoryContext before = MemoryContextSwitchTo(batch->context);
+        batch->whole = try_knn_batch(index, k, memory_of_whole(), nullptr);
+        MemoryContextSwitchTo(before);
+        room = batch->whole != nullptr;
+        if (room) batch->room = most_queries(batch->whole);
+    } else {
+        room = batch->room > 0 && leaves_have_room(batch);
+    }
+    if (room) return batch;
+    close_merged_batch(batch);
+    return nullptr;
 }
 
 void close_merged_batch(MergedBatch* batch) {

@@ -137,6 +137,15 @@ WITH gone AS (DELETE FROM t USING duplicate_groups('t', 'id', 'v', 9.01) AS g WH
 SELECT count(*) FROM similar_pairs('t', 'id', 'v', 9.01);
 ROLLBACK;
 
+\qecho a row with more others than a search by the index has memory for
+CREATE TABLE star (id int, v vector(3));
+INSERT INTO star SELECT i, CASE WHEN i = 77 THEN '[1000,0,0]' ELSE ARRAY[1, i % 7, i % 11]::real[]::vector END FROM generate_series(1, 7000) AS i;
+CREATE INDEX ON star USING ivfpq (v vector_ip_ops) WITH (lists = 10);
+SET maintenance_work_mem = '1MB';
+SELECT regexp_replace(error_of($$SELECT similar_pairs('star', 'id', 'v', -900, 'ip', 'ivfpq', 0.1)$$), '\d{4} rows', 'N rows');
+SELECT count(*) FROM similar_pairs('star', 'id', 'v', -900, 'ip');
+RESET maintenance_work_mem;
+
 \qecho knn_join within a distance
 CREATE TABLE q AS SELECT i AS id, near(i + 5) AS v FROM generate_series(1, 100) AS i;
 SET ivfpq.target_recall = 1;
