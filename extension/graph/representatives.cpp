@@ -58,10 +58,8 @@ Representative representative_called(const char* name) {
     return Representative::by_expression;
 }
 
-const float* vector_of_row(const GraphSet& set, uint32 row, float* buffer) {
-    if (!set.file) return set.rows + Size{row} * set.dims;
-    read_spilled(set, row, 1, buffer);
-    return buffer;
+const float* vector_of_row(const DuplicateGroups& groups, uint32 row, float* buffer) {
+    return vector_of(groups.vectors->set, groups.vectors->number_of(row), buffer);
 }
 
 void choose_first(DuplicateGroups* groups) {
@@ -79,7 +77,7 @@ void choose_central(DuplicateGroups* groups) {
         std::fill_n(sums, set.dims, 0.0);
         for (Size m = group.begin; m < group.end; ++m) {
             CHECK_FOR_INTERRUPTS();
-            const float* vector = vector_of_row(set, groups->members[m], buffer);
+            const float* vector = vector_of_row(*groups, groups->members[m], buffer);
             for (uint32 d = 0; d < set.dims; ++d) sums[d] += vector[d];
         }
         for (uint32 d = 0; d < set.dims; ++d)
@@ -88,7 +86,7 @@ void choose_central(DuplicateGroups* groups) {
         float best = 0;
         for (Size m = group.begin; m < group.end; ++m) {
             CHECK_FOR_INTERRUPTS();
-            const float* vector = vector_of_row(set, groups->members[m], buffer);
+            const float* vector = vector_of_row(*groups, groups->members[m], buffer);
             const float distance = graph_distance(set.metric, vector, mean, set.dims);
             // Of several, that with the smallest key.
             if (m > group.begin && !(distance < best)) continue;

@@ -3,6 +3,7 @@
 
 #include "kernels/knn_graph.h"
 #include "extension/compat.h"
+#include "extension/graph/distinct.h"
 #include "extension/graph/set.h"
 
 namespace pgwarp {
@@ -14,7 +15,8 @@ struct DuplicateGroup {
 
 // Rows that are in groups, group after group, by key within each.
 struct DuplicateGroups {
-    const GraphSet* set;
+    const GraphSet* set;  // keys
+    const DistinctRows* vectors;
     uint32* members;
     DuplicateGroup* groups;
     Size count;
@@ -32,7 +34,7 @@ void choose_central(DuplicateGroups* groups);
 void choose_by_expression(DuplicateGroups* groups, const TableColumns& columns,
                           const char* expression);
 
-// The vector of a row; in `buffer` if the set is in a file.
-const float* vector_of_row(const GraphSet& set, uint32 row, float* buffer);
+// The vector of a row; in `buffer` if vectors are in a file.
+const float* vector_of_row(const DuplicateGroups& groups, uint32 row, float* buffer);
 
 }  // namespace pgwarp

@@ -137,6 +137,35 @@ WITH gone AS (DELETE FROM t USING duplicate_groups('t', 'id', 'v', 9.01) AS g WH
 SELECT count(*) FROM similar_pairs('t', 'id', 'v', 9.01);
 ROLLBACK;
 
+\qecho many equal rows: one of them stands for all
+CREATE TABLE copies AS SELECT i AS id, CASE WHEN i % 5 < 3 THEN vec(0, 12) WHEN i % 5 = 3 THEN vec(i % 40, 12) ELSE near(i) END AS v FROM generate_series(1, 3000) AS i;
+CREATE FUNCTION compare_copies(metric text, operator text, r float8, way text) RETURNS TABLE (rows bigint, groups bigint, largest bigint, other bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- by joins of the vectors that differ: a row is near to its copies, too, where it is near to itself
+    RETURN QUERY EXECUTE format('WITH RECURSIVE d AS MATERIALIZED (SELECT min(id) AS a, count(*) AS n, array_agg(id) AS ids, v FROM copies GROUP BY v),
+            p AS MATERIALIZED (SELECT one.a, other.a AS b FROM d AS one JOIN d AS other ON one.v %2$s other.v <= %3$s AND (one.a <> other.a OR one.n > 1)),
+            reached AS (SELECT a, b FROM p UNION SELECT r.a, p.b FROM reached AS r JOIN p ON p.a = r.b),
+            c AS (SELECT a, least(a, min(b)) AS first FROM reached GROUP BY a),
+            truth AS (SELECT unnest(ids) AS id, first, sum(n) OVER (PARTITION BY first) AS size FROM c JOIN d USING (a)),
+            g AS (SELECT row_key, size, representative_key, distance, min(row_key) OVER (PARTITION BY group_number) AS first
+                  FROM duplicate_groups(''copies'', ''id'', ''v'', %3$s, %4$L, %1$L))
+        SELECT count(row_key), count(DISTINCT g.first), max(g.size), count(*) FILTER (WHERE g.first IS DISTINCT FROM t.first OR g.size <> t.size
+            OR abs(distance - (one.v %2$s other.v)) > 1e-5 * abs(distance) + 1e-4 OR (%4$L = ''first'' AND representative_key <> t.first))
+        FROM truth AS t FULL JOIN g ON g.row_key = t.id LEFT JOIN copies AS one ON one.id = row_key LEFT JOIN copies AS other ON other.id = representative_key',
+        metric, operator, r, way);
+END $$;
+SELECT c.* FROM compare_copies('l2', '<->', 0.5, 'first') AS c;
+SELECT c.* FROM compare_copies('l2', '<->', 9.01, 'central') AS c;
+SELECT c.* FROM compare_copies('l1', '<+>', 20.5, 'id DESC') AS c;
+-- equal rows may be beyond the limit from each other
+SELECT r, c.* FROM unnest('{-380000.5,-374000.5,-300000.5}'::float8[]) AS r, compare_copies('inner_product', '<#>', r, 'first') AS c;
+SET maintenance_work_mem = '1MB';
+CREATE TABLE copied AS SELECT i AS id, CASE WHEN i % 3 = 0 THEN v ELSE ARRAY[i, 1]::real[]::vector || array_fill(0, '{149}'::int[])::real[]::vector END AS v
+FROM generate_series(1, 3000) AS i, (SELECT v FROM long WHERE id = 7) AS s;
+SELECT count(*), count(DISTINCT group_number), max(size), max(distance) FROM duplicate_groups('copied', 'id', 'v', 0.5);
+RESET maintenance_work_mem;
+
 \qecho a row with more others than a search by the index has memory for
 CREATE TABLE star (id int, v vector(3));
 INSERT INTO star SELECT i, CASE WHEN i = 77 THEN '[1000,0,0]' ELSE ARRAY[1, i % 7, i % 11]::real[]::vector END FROM generate_series(1, 7000) AS i;
