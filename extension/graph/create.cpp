@@ -117,20 +117,33 @@ void add_primary_key(const NewGraph& graph) {
             SPI_OK_UTILITY, "add a primary key");
 }
 
+bool has_types(const NewGraph& graph, TupleDesc columns) {
+    const Oid key = strcmp(graph.key_type, "uuid") == 0   ? UUIDOID
+                    : strcmp(graph.key_type, "text") == 0 ? TEXTOID
+                                                          : INT8OID;
+    const Oid edges[] = {key, INT4OID, key, FLOAT4OID};
+    const Oid lists[] = {key, get_array_type(key), FLOAT4ARRAYOID};
+    const bool compact = graph.form == GraphForm::compact;
+    if (columns->natts != static_cast<int>(compact ? lengthof(lists) : lengthof(edges)))
+        return false;
+    for (int i = 0; i < columns->natts; ++i) {
+        const auto* column = TupleDescAttr(columns, i);
+        if (column->attisdropped || column->atttypid != (compact ? lists : edges)[i]) return false;
+    }
+    return true;
+}
+
 // Reports an error where the table is not as it was made, with this number of indexes: triggers on
 // DDL may have changed it, or another extension keeps its rows elsewhere. Rows are written without
 // looking for constraints, triggers and indexes.
 void check_unchanged(const NewGraph& graph, Relation table, int indexes) {
     const TupleDesc columns = RelationGetDescr(table);
     const bool same =
-        columns->natts == (graph.form == GraphForm::edges ? 4 : 3) &&
-        list_length(RelationGetIndexList(table)) == indexes && !table->trigdesc &&
-        !table->rd_rules && !table->rd_rel->relispartition &&
+        has_types(graph, columns) && list_length(RelationGetIndexList(table)) == indexes &&
+        !table->trigdesc && !table->rd_rules && !table->rd_rel->relispartition &&
         !(columns->constr && (columns->constr->num_check > 0 || columns->constr->num_defval > 0)) &&
         RelationGetNumberOfBlocks(table) == 0 &&
         where_rows_are(RelationGetRelid(table)) == RowsAre::in_table;
-    for (int i = 0; same && i < columns->natts; ++i)
-        if (TupleDescAttr(columns, i)->attisdropped) return report_changed(graph);
     if (!same) report_changed(graph);
 }
 

@@ -127,6 +127,21 @@ SELECT relname, relpersistence FROM pg_class
 WHERE relname IN ('temporary', 'unlogged_graph', 'unlogged_graph_pkey', 'g') AND relnamespace <> 0 ORDER BY relname;
 SELECT src, rank, dst FROM temporary ORDER BY src;
 
+\qecho triggers that change the type of a column
+BEGIN;
+CREATE FUNCTION change_type() RETURNS event_trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF tg_tag = 'CREATE TABLE AS' THEN
+        EXECUTE 'ALTER TABLE x ALTER ' || current_setting('test.change');
+    END IF;
+END $$;
+CREATE EVENT TRIGGER change_type ON ddl_command_end EXECUTE FUNCTION change_type();
+SELECT c, error_of(format('SET LOCAL test.change = %L; SELECT knn_graph_create(%s)', c, a)) FROM (VALUES
+    ('dst TYPE int', $$'x', 't', 'id', 'v', 3$$), ('distance TYPE text', $$'x', 'named', 'id', 'v', 3$$),
+    ('src TYPE uuid USING null', $$'x', 'named', 'id', 'v', 3$$), ('distance TYPE text', $$'pg_temp.x', 't', 'id', 'v', 3$$),
+    ('distances TYPE text[]', $$'x', 't', 'id', 'v', 3, compact => true$$)) AS s (c, a);
+ROLLBACK;
+
 \qecho mistakes
 SELECT error_of(format('SELECT knn_graph_create(%s)', a)) FROM unnest(ARRAY[
     $$'x', 't', 'id', 'v', 3, compact => NULL$$,
