@@ -13,8 +13,18 @@ namespace pgwarp {
 
 namespace {
 
+// Code of the user's runs between two calls of this file, in a view or in an expression, and may
+// write to the relation.
+void check_end(const BulkPages* pages) {
+    if (RelationGetNumberOfBlocks(pages->relation) == pages->first) return;
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+                    errmsg("relation \"%s\" was written to while it was filled",
+                           RelationGetRelationName(pages->relation))));
+}
+
 void write_pages(BulkPages* pages) {
     CHECK_FOR_INTERRUPTS();
+    check_end(pages);
     if (pages->count == 0) return;
     Relation relation = pages->relation;
     if (pages->logged) {

@@ -33,7 +33,8 @@ BulkPages* open_bulk_pages(Relation relation);
 BlockNumber next_block(const BulkPages* pages);
 // Memory for the next page, for the caller to fill before its next call of a function here.
 Page add_page(BulkPages* pages);
-// Writes the rest. The pages survive a crash after the commit.
+// Writes the rest. An error is reported where others have appended to the relation. The pages
+// survive a crash after the commit.
 void close_bulk_pages(BulkPages* pages);
 
 }  // namespace pgwarp

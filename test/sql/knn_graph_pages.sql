@@ -127,7 +127,7 @@ SELECT relname, relpersistence FROM pg_class
 WHERE relname IN ('temporary', 'unlogged_graph', 'unlogged_graph_pkey', 'g') AND relnamespace <> 0 ORDER BY relname;
 SELECT src, rank, dst FROM temporary ORDER BY src;
 
-\qecho triggers that change the type of a column
+\qecho triggers that change the type of a column, a view that writes to the graph
 BEGIN;
 CREATE FUNCTION change_type() RETURNS event_trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -141,6 +141,15 @@ SELECT c, error_of(format('SET LOCAL test.change = %L; SELECT knn_graph_create(%
     ('src TYPE uuid USING null', $$'x', 'named', 'id', 'v', 3$$), ('distance TYPE text', $$'pg_temp.x', 't', 'id', 'v', 3$$),
     ('distances TYPE text[]', $$'x', 't', 'id', 'v', 3, compact => true$$)) AS s (c, a);
 ROLLBACK;
+CREATE FUNCTION written(i int) RETURNS int LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF i % 701 = 0 THEN
+        EXECUTE format('INSERT INTO x VALUES (%s, 100, 1, 1)', i);
+    END IF;
+    RETURN i;
+END $$;
+CREATE VIEW writes AS SELECT written(id) AS id, v FROM t;
+SELECT error_of($$SELECT knn_graph_create('x', 'writes', 'id', 'v', 3, 'exact')$$);
 
 \qecho mistakes
 SELECT error_of(format('SELECT knn_graph_create(%s)', a)) FROM unnest(ARRAY[
