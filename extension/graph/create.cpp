@@ -234,7 +234,11 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
     const TimestampTz begin = GetCurrentTimestamp();
     GraphCall call = read_graph_call(fcinfo, 1);
-    if (strcmp(graph.key_type, "int8") != 0) call.columns.names = new_key_names(graph_memory());
+    if (strcmp(graph.key_type, "int8") != 0) {
+        call.columns.names = new_key_names(graph_memory());
+        // The index is made at the end: all work would be in vain.
+        require_short_keys(call.columns.names);
+    }
     create_empty(graph);
     // A new snapshot, as the statement that fills a table would take.
     PushActiveSnapshot(GetTransactionSnapshot());

@@ -4,8 +4,13 @@
 #include "extension/table/key_names.h"
 
 extern "C" {
+#include "access/itup.h"
+#include "access/nbtree.h"
+#include "access/toast_compression.h"
+#include "access/toast_internals.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -18,7 +23,8 @@ struct KeyNames {
     MemoryContext texts;    // of the names
     Size bytes;             // of all names
     Size most_bytes;
-    text** names;  // (room), by number
+    bool must_be_short;  // require_short_keys()
+    text** names;        // (room), by number
     Size count;
     Size room;
     uint32* slots;  // (slot_count), a power of two: number + 1; 0: free
@@ -64,6 +70,35 @@ void make_slots(KeyNames* names, Size count) {
         names->context, count * sizeof(uint32), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
     for (Size i = 0; i < names->count; ++i)
         *slot_of(names, names->names[i]) = static_cast<uint32>(i) + 1;
+}
+
+// What an entry of a btree may take.
+constexpr Size most_entry_bytes =
+    MAXALIGN_DOWN((BLCKSZ - MAXALIGN(SizeOfPageHeaderData + 3 * sizeof(ItemIdData)) -
+                   MAXALIGN(sizeof(BTPageOpaqueData))) /
+                  3) -
+    MAXALIGN(sizeof(ItemPointerData));
+
+// The entry has the name compressed, where that makes it shorter.
+void check_length(const text* name) {
+    const auto entry_bytes = [](Size bytes) {
+        return MAXALIGN(sizeof(IndexTupleData) + INTALIGN(bytes) + sizeof(int32));
+    };
+    if (entry_bytes(VARHDRSZ + VARSIZE_ANY_EXHDR(name)) <= most_entry_bytes) return;
+    const Datum compressed =
+        toast_compress_datum(PointerGetDatum(name), static_cast<char>(default_toast_compression));
+    const bool fits = DatumGetPointer(compressed) &&
+                      entry_bytes(VARSIZE_ANY(DatumGetPointer(compressed))) <= most_entry_bytes;
+    if (DatumGetPointer(compressed)) pfree(DatumGetPointer(compressed));
+    if (fits) return;
+    const char* data = VARDATA_ANY(name);
+    const auto length = static_cast<int>(VARSIZE_ANY_EXHDR(name));
+    ereport(ERROR,
+            (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+             errmsg("key \"%.*s...\" is too long for a primary key", pg_mbcliplen(data, length, 40),
+                    data),
+             errdetail("It has %d bytes.", length),
+             errhint("Use keys of 2,600 bytes at most: numbers, uuids, or hashes of these.")));
 }
 
 }  // namespace
@@ -131,6 +166,7 @@ int64 number_key_name(KeyNames* names, const text* name) {
     uint32* slot = slot_of(names, name);
     if (*slot != 0) return *slot - 1;
     const Size length = VARSIZE_ANY_EXHDR(name);
+    if (names->must_be_short) check_length(name);
     names->bytes += length + name_bytes;
     if (names->bytes > names->most_bytes || names->count == PG_INT32_MAX)
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -146,6 +182,10 @@ int64 number_key_name(KeyNames* names, const text* name) {
     *slot = static_cast<uint32>(number) + 1;
     if (2 * names->count > names->slot_count) make_slots(names, 2 * names->slot_count);
     return static_cast<int64>(number);
+}
+
+void require_short_keys(KeyNames* names) {
+    names->must_be_short = true;
 }
 
 int64 find_key_name(const KeyNames* names, const text* name) {

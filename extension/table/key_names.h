@@ -12,6 +12,8 @@ struct KeyNames;
 
 // In the current memory context. Reports an error where the keys take more than `most_bytes`.
 KeyNames* new_key_names(Size most_bytes);
+// From now on, reports an error for a key that is too long for a btree index on (key, int4).
+void require_short_keys(KeyNames* names);
 // For a function that returns rows: null where this column of the result is no text, and keys are
 // integers.
 KeyNames* names_in_result(const ReturnSetInfo* result, int column, Size most_bytes);

@@ -127,6 +127,15 @@ SELECT relname, relpersistence FROM pg_class
 WHERE relname IN ('temporary', 'unlogged_graph', 'unlogged_graph_pkey', 'g') AND relnamespace <> 0 ORDER BY relname;
 SELECT src, rank, dst FROM temporary ORDER BY src;
 
+\qecho keys that an index has no room for, unless they are compressed
+CREATE TABLE long_keys AS SELECT id, v FROM named WHERE id < 'n2';
+UPDATE long_keys SET id = repeat('long ', 2000) WHERE id = 'n1';
+SELECT edges FROM knn_graph_create('l', 'long_keys', 'id', 'v', 3);
+SELECT edges FROM knn_graph_create('lc', 'long_keys', 'id', 'v', 3, compact => true);
+UPDATE long_keys SET id = 'long' || (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 100) AS i) WHERE id = 'n10';
+SELECT error_of($$SELECT knn_graph_create('x', 'long_keys', 'id', 'v', 3)$$);
+SELECT error_of($$SELECT knn_graph_create('x', 'long_keys', 'id', 'v', 3, compact => true)$$);
+
 \qecho triggers that change the type of a column, a view that writes to the graph
 BEGIN;
 CREATE FUNCTION change_type() RETURNS event_trigger LANGUAGE plpgsql AS $$
