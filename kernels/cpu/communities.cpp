@@ -43,6 +43,8 @@ std::vector<float> scales(Workers& workers, const NeighborGraph& graph) {
 float gaussian_weight(double distance, double scale_a, double scale_b) {
     if (distance == 0) return 1;
     if (std::isinf(distance)) return 0;
+    // The limit, where the other scale may be 0: of these the product is NaN.
+    if (std::isinf(scale_a) || std::isinf(scale_b)) return 1;
     return static_cast<float>(std::exp(-distance * distance / (scale_a * scale_b)));
 }
 
@@ -182,7 +184,8 @@ Communities find_communities(Workers& workers, const NeighborGraph& graph,
     for (uint32_t i = 0; options.iterations == 0 || i < options.iterations; ++i) {
         leiden.iterate();
         const double before = std::exchange(quality, leiden.quality());
-        if (quality - before < least_progress) break;
+        // Weights of the user's may overflow: a quality that is NaN ends this, too.
+        if (!(quality - before >= least_progress)) break;
     }
     Communities found = {leiden.community(), 0, quality};
     found.count = number_by_size(found.of);

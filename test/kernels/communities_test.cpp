@@ -5,6 +5,7 @@
 #include "kernels/workers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <random>
 #include <set>
@@ -148,6 +149,25 @@ TEST(Communities, DoNotDependOnThreadsAndHangTogether) {
         }
     }
     EXPECT_EQ(begun.size(), found.count);
+}
+
+// A vertex may have its seventh neighbor at an infinite distance, and one of those at 0.
+TEST(Communities, HaveAnEndWithInfiniteDistances) {
+    Workers workers(1);
+    Edges edges;
+    for (size_t v = 1; v < 10; ++v) edges.add(0, v, v < 3 ? 0.5f : INFINITY);
+    for (size_t v = 10; v < 20; ++v) edges.add(1, v, 0);
+    CommunityOptions options = given;
+    options.weights = EdgeWeights::gaussian;
+    options.iterations = 0;
+    const Communities found = find_communities(workers, edges.graph(workers), options, {});
+    EXPECT_TRUE(std::isfinite(found.quality)) << found.quality;
+    EXPECT_EQ(found.of[1], found.of[15]);
+    // Weights whose sum overflows.
+    Edges large;
+    for (size_t v = 1; v < 10; ++v) large.add(0, v, INFINITY);
+    options.weights = EdgeWeights::given;
+    find_communities(workers, large.graph(workers), options, {});
 }
 
 TEST(Communities, OfNothingAndInterrupted) {
