@@ -86,7 +86,8 @@ class Forest {
             for (uint64_t i = graph_.begins[v]; i < graph_.begins[v + 1]; ++i) {
                 const NeighborLink& link = graph_.links[i];
                 if (link.to < v) continue;
-                const float weight = std::max({core_[v], core_[link.to], link.distance});
+                // A negative zero would be the greatest by its bits.
+                const float weight = std::max({core_[v], core_[link.to], link.distance}) + 0.0f;
                 if (std::isinf(weight)) continue;
                 use(Candidate{edge_order(weight, i), static_cast<uint32_t>(v), link.to});
             }

@@ -235,6 +235,21 @@ void expect_same(const std::vector<DensityLabel>& found, const std::vector<Densi
     }
 }
 
+// By its bits, a negative zero would be the greatest weight of all.
+TEST(SpanningEdges, TakeNegativeZeroAsZero) {
+    Workers workers(1);
+    Edges edges;
+    edges.add(1, 2, -0.0f);
+    edges.add(2, 3, 1);
+    edges.add(1, 3, 1);
+    const NeighborGraph graph = edges.graph(workers);
+    const std::vector<float> core(3, -0.0f);
+    const std::vector<SpanningEdge> spanning = spanning_edges(workers, graph, core, {});
+    ASSERT_EQ(spanning.size(), 2u);
+    EXPECT_EQ(spanning[0].weight, 0);
+    EXPECT_EQ(spanning[1].weight, 1);
+}
+
 TEST(NeighborGraph, LeadsBothWaysAndKeepsOneOfRepeatedEdges) {
     Workers workers(2);
     Edges edges;
