@@ -71,6 +71,21 @@ like($said, qr/^map: 200 rows, 2 labels, /, 'names, by component') or diag $said
 	'SELECT x, x % 5 FROM "odd names"');
 like($said, qr/^map: 49 rows, 5 labels, /, 'a layout and labels by query') or diag $said;
 
+# More labels than the page can number: as many components as a graph without edges has rows, but for two.
+value($node, 'CREATE TABLE many (id int PRIMARY KEY)');
+value($node, 'INSERT INTO many SELECT generate_series(1, 70000)');
+($code, $page, $said) = draw('many', '--layout', 'SELECT id, id, id FROM many', '--labels',
+	q{SELECT id, CASE WHEN id % 1000 = 0 THEN -1 WHEN id > 69990 THEN 1 ELSE id END FROM many});
+is($code, 0, 'a map of more labels than it can have') or diag $said;
+like($said, qr/^map: 4386 labels of few rows are drawn in grey\nmap: 70000 rows, 65536 labels, /, 'says so');
+%data = map { $_ => $page =~ /<script[^>]* id="data-$_">([^<]*)</ ? MIME::Base64::decode_base64($1) : '' } qw(numbers labels);
+@labels = split /\0/, $data{labels}, -1;
+my @drawn = map { $labels[$_] } unpack('v*', $data{numbers});
+is(scalar(@drawn), 70000, 'a label of each row');
+is(join(' ', map { "'$_'" } @drawn[ 0, 1, 998, 999, 65599, 65600, 69998, 69999 ]),
+	"'1' '2' '999' '' '65600' '' '1' ''",
+	'the largest stay, the rest is grey');
+
 # Mistakes.
 for my $case (
 	[ [], qr/^usage:/, 'no table' ], [ ['nothing'], qr/relation "nothing" does not exist/, 'no such table' ],
