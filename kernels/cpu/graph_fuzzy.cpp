@@ -5,8 +5,11 @@
 
 #include "kernels/graph_layout.h"
 
+#include "kernels/polling_order.h"
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 
@@ -40,8 +43,8 @@ std::vector<int64_t> number_nodes(const KeyedEdges& edges, const Interrupts& int
     nodes.reserve(2 * edges.count);
     nodes.insert(nodes.end(), edges.src, edges.src + edges.count);
     nodes.insert(nodes.end(), edges.dst, edges.dst + edges.count);
-    interrupts.check();
-    std::sort(nodes.begin(), nodes.end());
+    PollingOrder order(interrupts, std::less<int64_t>());
+    std::sort(nodes.begin(), nodes.end(), std::ref(order));
     interrupts.check();
     nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
     if (nodes.size() >= std::numeric_limits<uint32_t>::max())
@@ -122,16 +125,18 @@ void weigh_list(FuzzyLink* begin, FuzzyLink* end) {
 }
 
 // The links of all nodes the other way round, sorted by node.
-LinkLists reversed(const LinkLists& lists, size_t count) {
+LinkLists reversed(const LinkLists& lists, size_t count, const Interrupts& interrupts) {
     LinkLists back;
     back.begins.assign(count + 1, 0);
     for (const FuzzyLink& link : lists.links) ++back.begins[link.to + 1];
     sum_begins(back.begins);
     back.links.resize(lists.links.size());
     std::vector<size_t> next(back.begins.begin(), back.begins.end() - 1);
-    for (uint32_t node = 0; node < count; ++node)
+    for (uint32_t node = 0; node < count; ++node) {
+        if (node % steps_between_polls == 0) interrupts.check();
         for (size_t i = lists.begins[node]; i < lists.begins[node + 1]; ++i)
             back.links[next[lists.links[i].to]++] = {node, lists.links[i].weight};
+    }
     return back;
 }
 
@@ -174,7 +179,7 @@ FuzzyGraph::FuzzyGraph(Workers& workers, const KeyedEdges& edges, const Interrup
         weigh_list(begin, end);
         std::sort(begin, end, [](const FuzzyLink& a, const FuzzyLink& b) { return a.to < b.to; });
     });
-    const LinkLists back = reversed(forward, count());
+    const LinkLists back = reversed(forward, count(), interrupts);
     begins_.assign(count() + 1, 0);
     for_nodes(workers, count(), [&](size_t node) {
         unite(forward, back, node, [&](uint32_t, float) { ++begins_[node + 1]; });

@@ -1,9 +1,11 @@
 #include "kernels/neighbor_graph.h"
 
 #include "kernels/cpu/pieces.h"
+#include "kernels/polling_order.h"
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -15,6 +17,7 @@ namespace {
 constexpr size_t edges_in_piece = 1 << 16;
 constexpr size_t vertices_in_piece = 1 << 12;
 constexpr size_t edges_between_polls = 1 << 20;
+constexpr size_t vertices_between_polls = 1 << 16;
 
 // Keys to vertex numbers, in key order. A table indexed by key if keys are dense, else a hash
 // table.
@@ -103,7 +106,8 @@ class KeyNumbers {
             if (i == 0 || edges.src[i] != edges.src[i - 1]) insert(edges.src[i]);
             insert(edges.dst[i]);
         }
-        std::sort(keys_.begin(), keys_.end());
+        PollingOrder order(interrupts, std::less<int64_t>());
+        std::sort(keys_.begin(), keys_.end(), std::ref(order));
         make_slots(mask_ + 1);
     }
 
@@ -195,7 +199,8 @@ void place_links(Workers& workers, const KeyedEdges& edges, const KeyNumbers& nu
 }
 
 // Sorts each list and keeps one of repeated links; then closes the gaps.
-void unite_links(Workers& workers, RepeatedEdge repeated, NeighborGraph& graph) {
+void unite_links(Workers& workers, RepeatedEdge repeated, NeighborGraph& graph,
+                 const Interrupts& interrupts) {
     const size_t vertices = graph.vertices();
     std::vector<uint32_t> kept(vertices);
     const auto before = [repeated](const NeighborLink& a, const NeighborLink& b) {
@@ -216,6 +221,7 @@ void unite_links(Workers& workers, RepeatedEdge repeated, NeighborGraph& graph) 
     });
     uint64_t filled = 0;
     for (size_t v = 0; v < vertices; ++v) {
+        if (v % vertices_between_polls == 0) interrupts.check();
         const NeighborLink* from = graph.links.data() + graph.begins[v];
         std::copy(from, from + kept[v], graph.links.data() + filled);
         graph.begins[v] = filled;
@@ -244,7 +250,7 @@ NeighborGraph make_neighbor_graph(Workers& workers, const KeyedEdges& edges, Rep
     graph.keys = numbers.keys();
     graph.longest_list = count_lists(workers, edges, numbers, graph);
     place_links(workers, edges, numbers, graph);
-    unite_links(workers, repeated, graph);
+    unite_links(workers, repeated, graph, interrupts);
     return graph;
 }
 
