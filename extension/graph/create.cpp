@@ -193,22 +193,8 @@ bool flag_argument(FunctionCallInfo fcinfo, int number, const char* name) {
     return PG_GETARG_BOOL(number);
 }
 
-}  // namespace
-
-}  // namespace pgwarp
-
-using namespace pgwarp;
-
-PGWARP_FUNCTION(pgwarp_knn_graph_create) {
-    check_signature(fcinfo, 13, 4);
-    constexpr const char* names[] = {"graph", "table",  "key",   "vector_column",
-                                     "k",     "method", "metric"};
-    refuse_null_arguments(fcinfo, names, lengthof(names));
-    TupleDesc descriptor;
-    if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
-        elog(ERROR, "return type must be a row type");
-    descriptor = BlessTupleDesc(descriptor);
-    const MemoryContext context = CurrentMemoryContext;
+// What the arguments ask for. Reports an error where that cannot be made.
+NewGraph new_graph(FunctionCallInfo fcinfo) {
     const RangeVar* name = makeRangeVarFromNameList(
         textToQualifiedNameList(cstring_to_text(text_argument(fcinfo, 0))));
     NewGraph graph = {};
@@ -226,10 +212,31 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     if (!get_rel_name(table))
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("relation with OID %u does not exist", table)));
-    const char* schema =
-        quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
     // The graph's columns have the type of the keys.
     graph.key_type = key_type_name(table, NameStr(*PG_GETARG_NAME(2)));
+    return graph;
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(pgwarp_knn_graph_create) {
+    check_signature(fcinfo, 13, 4);
+    constexpr const char* names[] = {"graph", "table",  "key",   "vector_column",
+                                     "k",     "method", "metric"};
+    refuse_null_arguments(fcinfo, names, lengthof(names));
+    TupleDesc descriptor;
+    if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
+        elog(ERROR, "return type must be a row type");
+    descriptor = BlessTupleDesc(descriptor);
+    const MemoryContext context = CurrentMemoryContext;
+    const NewGraph graph = new_graph(fcinfo);
+    const Oid table = PG_GETARG_OID(1);
+    const char* schema =
+        quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
 
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
     const TimestampTz begin = GetCurrentTimestamp();
