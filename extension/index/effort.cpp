@@ -201,13 +201,8 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
     effort.by_error = true;
     effort.errors = measured.code_errors(missed);
     effort.greatest_errors = measured.greatest_code_errors(missed);
-    const auto of_others = [](float error, float greatest) {
-        return std::clamp(static_cast<float>(margin_of_others) * error, error,
-                          std::max(error, greatest));
-    };
-    effort.outside_errors = {
-        of_others(effort.errors.beyond_row, effort.greatest_errors.beyond_row),
-        of_others(effort.errors.beyond_code, effort.greatest_errors.beyond_code)};
+    constexpr auto margin = static_cast<float>(margin_of_others);
+    effort.outside_errors = {margin * effort.errors.beyond_row, margin * effort.errors.beyond_code};
     return effort;
 }
 
