@@ -96,11 +96,11 @@ bool begin_as_one(const Member* members, int count, double k, bool by_service, S
     if (!largest || search->count < 2) return false;
     search->k = search->limit = static_cast<Size>(k);
     const ScanState* s = search->parts[search->largest];
-    search->effort = choose_effort(s->meta, static_cast<uint32>(k), checks_conditions(s));
+    const Effort of_all = choose_effort(s->meta, static_cast<uint32>(k), checks_conditions(s));
     // All parts have candidates in memory at the same time.
     const Size room = most_candidates() / static_cast<Size>(search->count);
     if (!by_service && room < search->k) return false;
-    const Size wanted = std::max(kept_candidates(search->effort), search->k);
+    const Size wanted = std::max(kept_candidates(of_all), search->k);
     for (int i = 0, part = 0; i < count; ++i) {
         ScanState* member = state_of(members[i].scan);
         if (part == search->count || search->parts[part] != member) continue;

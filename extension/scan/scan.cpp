@@ -240,11 +240,7 @@ void search_for_more(ScanSearch* search, ScanState* const* parts, int count, dou
             search_for_more(scan_of(parts[i])->indexRelation, parts[i],
                             times * parts[i]->goal.limit);
         });
-    if (search->count > 1) {
-        search->limit = longer_limit(search->limit, rows);
-        const ScanState* largest = search->parts[search->largest];
-        search->effort = choose_effort(largest->meta, search->limit, checks_conditions(largest));
-    }
+    if (search->count > 1) search->limit = longer_limit(search->limit, rows);
 }
 
 // Gathers candidates until the rounds have enough rows.

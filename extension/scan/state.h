@@ -308,12 +308,11 @@ struct ScanSearch {
     // Of several parts:
     Size k = 0;                 // rows that are wanted of all
     Size limit = 0;             // it searches for this many nearest rows: see RoundGoal
-    int largest = 0;            // the part with most rows
-    Effort effort = {};         // for `limit` rows of that
+    int largest = 0;            // the part with most rows: all have its effort
     bool reads_beyond = false;  // the executor reads the next row of each part, too
 };
 inline const Effort& effort_of(const ScanSearch& search) {
-    return search.count > 1 ? search.effort : search.parts[0]->goal.effort;
+    return search.parts[search.largest]->goal.effort;
 }
 inline Size limit_of(const ScanSearch& search) {
     return search.count > 1 ? search.limit : search.parts[0]->goal.limit;

@@ -291,6 +291,25 @@ RESET enable_sort;
 DROP FUNCTION found_of;
 DROP TABLE lengths;
 
+\qecho twenty copies of each row, spread over partitions: each has some of the nearest, whose codes err by more than the copies differ
+CREATE TABLE copies (id int, v vector(16)) PARTITION BY HASH (id);
+SELECT format('CREATE TABLE copies_%s PARTITION OF copies FOR VALUES WITH (MODULUS 8, REMAINDER %s)', i, i) FROM generate_series(0, 7) AS i \gexec
+INSERT INTO copies SELECT i, (SELECT array_agg(x + (y - 128) / 512) FROM unnest(vec(i % 800, 16)::real[], vec(i, 16, 5)::real[]) AS s (x, y))::vector
+    FROM generate_series(0, 15999) AS i;
+CREATE INDEX ON copies USING ivfpq (v) WITH (lists = 20, m = 2);
+ANALYZE copies;
+SET enable_seqscan = off;
+SET enable_sort = off;
+CREATE FUNCTION found_of(q vector) RETURNS bigint LANGUAGE sql AS $$
+    SELECT count(*) FROM (SELECT v <-> q AS d FROM copies ORDER BY v <-> q LIMIT 10) AS s
+    WHERE d <= (SELECT d FROM (SELECT (v <-> q) + 0 AS d FROM copies ORDER BY (v <-> q) + 0 LIMIT 1 OFFSET 9) AS e)
+$$;
+SELECT sum(found_of((SELECT array_agg(x + (y - 128) / 512) FROM unnest(vec(i, 16)::real[], vec(i, 16, 7)::real[]) AS s (x, y))::vector)) / 500.0 >= 0.9 AS enough
+    FROM generate_series(1, 50) AS i;
+RESET enable_seqscan;
+RESET enable_sort;
+DROP FUNCTION found_of;
+DROP TABLE copies;
 
 DROP TABLE p, q, kept, none CASCADE;
 DROP FUNCTION all_queries, compare;
