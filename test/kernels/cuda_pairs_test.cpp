@@ -102,6 +102,19 @@ TEST_F(CudaPairs, HoldForRowsThatAreNear) {
     }
 }
 
+// Two groups far from each other: whichever is near the origin, halves do not tell rows of the
+// other apart, and there are enough of these that the finder takes both halves of numbers instead.
+TEST_F(CudaPairs, HoldWhereHalvesAreTooCoarse) {
+    OnDevice device(options());
+    for (const Metric metric : {Metric::l2, Metric::inner_product}) {
+        auto values = pgwarp::normal_floats(random, 3000 * 24);
+        for (size_t i = 0; i < values.size(); ++i)
+            values[i] = (i / 24 % 2 == 0 ? 1000.0f : -1000.0f) + values[i] / 8;
+        const Made made(std::move(values), 24, metric);
+        expect_same(*device.builder, made, bound_of(made, 0.005), size_t{1} << 22);
+    }
+}
+
 TEST_F(CudaPairs, EveryKernelOnce) {
     OnDevice device(options());
     for (const Metric metric : {Metric::l2, Metric::inner_product, Metric::l1}) {

@@ -14,9 +14,13 @@ namespace {
 
 // Candidates of one rectangle; one with more is left to the caller to cut.
 constexpr size_t candidate_room = size_t{1} << 22;
+// More candidates of a rectangle take longer than the product that would leave fewer.
+constexpr uint32_t many_candidates = 1u << 18;
 constexpr size_t largest_side = 16384;
 constexpr unsigned scan_threads = 256;
-constexpr uint32_t scan_rows = 16;  // rows of a block of scan_values
+constexpr unsigned scan_columns = 4;  // of a thread
+constexpr uint32_t scan_rows = 16;    // of a block
+constexpr int loaded_rows = 4;        // at a time
 
 struct Scan {
     const float* values;  // (a_count)(stride): the factor is in them
@@ -28,39 +32,83 @@ struct Scan {
     const uint32_t* scales;  // bits of the largest magnitude: of a, of b
     uint32_t dims;
     Metric metric;
+    Terms terms;  // of the products
     bool square;  // a is b: only pairs with the larger row from b
     float bound;
     uint2* candidates;  // (candidate_room)
     uint32_t* count;    // may exceed the room
 };
 
-// A lower bound of the distance.
-__device__ __forceinline__ float low_distance(const Scan& s, float value, float a_norm,
-                                              float b_norm) {
-    if (!s.a_norms) return value * (1 - 0x1p-22f * static_cast<float>(s.dims));
-    const float a = sqrtf(a_norm), b = sqrtf(b_norm);
-    const float largest_a = bits_float(s.scales[0]), largest_b = bits_float(s.scales[1]);
-    if (!has_norms(s.metric)) return value - product_error(a, b, largest_a, largest_b, s.dims);
-    // Norms have the same error as products.
-    const float low =
-        a_norm + b_norm + value - product_error(a + b, a + b, largest_a, largest_b, s.dims);
-    return s.metric == Metric::cosine ? low / 2 : low;
+// What the limit needs of a row.
+struct RowTerms {
+    float squared, length;
+    float off;  // by how much halves may be away from the row
+};
+
+__device__ __forceinline__ RowTerms terms_of(const Scan& s, float norm, uint32_t scale) {
+    if (s.terms == Terms::all) return {norm, sqrtf(norm), 0};
+    // A half has 11 bits, and nothing below 2^-39 of the largest number (products.h).
+    const float length = sqrtf(norm);
+    const float least = 0x1p-39f * sqrtf(static_cast<float>(s.dims)) * bits_float(scale);
+    return {norm, length, 0x1.1p-11f * length + least};
 }
 
-// A block takes scan_rows rows and as many columns as it has threads.
+// No pair within the bound has a greater value. Between rows of halves, whose norms are those given
+// then, distances are off by what both rows are (the triangle inequality), and the sums of products
+// by their rounding; norms have the same error.
+__device__ __forceinline__ float greatest_value(const Scan& s, const RowTerms& a,
+                                                const RowTerms& b) {
+    const float largest_a = bits_float(s.scales[0]), largest_b = bits_float(s.scales[1]);
+    if (!has_norms(s.metric)) {
+        const float rounding = product_error(a.length, b.length, largest_a, largest_b, s.dims);
+        return s.bound + 2 * rounding + a.off * b.length + b.off * a.length;
+    }
+    const float length = a.length + b.length;
+    const float reach = sqrtf(s.metric == Metric::cosine ? 2 * s.bound : s.bound) + a.off + b.off;
+    return reach * reach + product_error(length, length, largest_a, largest_b, s.dims) - a.squared -
+           b.squared;
+}
+
+__device__ __forceinline__ void test_value(const Scan& s, float value, float greatest, uint32_t row,
+                                           uint32_t column) {
+    // NaN is no bound.
+    if (value > greatest || column >= s.b_count || (s.square && column <= row)) return;
+    const uint32_t at = atomicAdd(s.count, 1u);
+    if (at < candidate_room) s.candidates[at] = {s.first_a + row, s.first_b + column};
+}
+
 __global__ void __launch_bounds__(scan_threads) scan_values(Scan s) {
-    const uint32_t column = blockIdx.x * scan_threads + threadIdx.x;
+    __shared__ RowTerms rows[scan_rows];
     const uint32_t first = blockIdx.y * scan_rows, end = min(first + scan_rows, s.a_count);
-    if (column >= s.b_count) return;
-    const float b_norm = s.b_norms ? s.b_norms[column] : 0.0f;
-    for (uint32_t row = first; row < end; ++row) {
-        if (s.square && column <= row) break;
-        const float value = s.values[size_t{row} * s.stride + column];
-        const float a_norm = s.a_norms ? s.a_norms[row] : 0.0f;
-        // NaN is no bound.
-        if (low_distance(s, value, a_norm, b_norm) > s.bound) continue;
-        const uint32_t at = atomicAdd(s.count, 1u);
-        if (at < candidate_room) s.candidates[at] = {s.first_a + row, s.first_b + column};
+    const uint32_t column = (blockIdx.x * scan_threads + threadIdx.x) * scan_columns;
+    const bool products = s.a_norms != nullptr;
+    if (products && threadIdx.x < end - first)
+        rows[threadIdx.x] = terms_of(s, s.a_norms[first + threadIdx.x], s.scales[0]);
+    __syncthreads();
+    if (column >= s.b_count || (s.square && column + scan_columns <= first)) return;
+    RowTerms others[scan_columns];
+    for (unsigned c = 0; products && c < scan_columns; ++c)
+        others[c] = terms_of(s, column + c < s.b_count ? s.b_norms[column + c] : 0, s.scales[1]);
+    // Sums of float32.
+    const float greatest_sum = s.bound / (1 - 0x1p-22f * static_cast<float>(s.dims));
+    for (uint32_t row = first; row < end; row += loaded_rows) {
+        // A row of values has room for a multiple of eight columns.
+        float4 values[loaded_rows];
+#pragma unroll
+        for (int r = 0; r < loaded_rows; ++r)
+            values[r] = __ldcs(reinterpret_cast<const float4*>(
+                s.values + size_t{min(row + r, end - 1)} * s.stride + column));
+#pragma unroll
+        for (int r = 0; r < loaded_rows; ++r) {
+            if (row + r >= end) break;
+            const float four[scan_columns] = {values[r].x, values[r].y, values[r].z, values[r].w};
+#pragma unroll
+            for (unsigned c = 0; c < scan_columns; ++c)
+                test_value(
+                    s, four[c],
+                    products ? greatest_value(s, rows[row + r - first], others[c]) : greatest_sum,
+                    row + r, column + c);
+        }
     }
 }
 
@@ -120,10 +168,11 @@ class CudaPairFinder final : public PairFinder {
         context_.check_interrupt();
         found->clear();
         const FinishStream finish(stream_);
-        clear_async(counts_.data(), 2, stream_);
-        fill_values(rectangle);
-        scan(rectangle);
-        const uint32_t candidates = read_count(0);
+        uint32_t candidates = find_candidates(rectangle);
+        if (candidates > candidate_room && terms_ == Terms::first) {
+            terms_ = Terms::all;
+            candidates = find_candidates(rectangle);
+        }
         if (candidates > candidate_room) return false;
         if (candidates == 0) return true;
         Buffer<RowPair> pairs(context_.memory, candidates);
@@ -132,6 +181,7 @@ class CudaPairFinder final : public PairFinder {
                Finish{rows_.view(), candidates_.data(), candidates, bound_, pairs.data(),
                       counts_ + 1});
         const uint32_t count = read_count(1);
+        if (candidates > many_candidates && count < candidates / 2) terms_ = Terms::all;
         if (count > most) return false;
         found->resize(count);
         copy_async(found->data(), static_cast<const RowPair*>(pairs.data()), count, stream_);
@@ -157,6 +207,14 @@ class CudaPairFinder final : public PairFinder {
         return {static_cast<uint32_t>(span.begin), static_cast<uint32_t>(span.end)};
     }
 
+    // Returns how many there are.
+    uint32_t find_candidates(const PairRectangle& rectangle) {
+        clear_async(counts_.data(), 2, stream_);
+        fill_values(rectangle);
+        scan(rectangle);
+        return read_count(0);
+    }
+
     void fill_values(const PairRectangle& rectangle) {
         const GraphView& view = rows_.view();
         const RowRange a = range_of(rectangle.a), b = range_of(rectangle.b);
@@ -169,22 +227,25 @@ class CudaPairFinder final : public PairFinder {
             split_rows(
                 {view.row(range.begin), range.size(), view.dims, view.stride, origin_.data()}, side,
                 halves.data(), scale, norms.data(), stream_);
+            if (terms_ == Terms::first && view.centred())
+                half_norms({halves.data(), scale, range.size()}, view.dims, norms.data(), stream_);
         };
         split(a, Side::left, a_halves_, scales_.data(), a_norms_);
         split(b, Side::right, b_halves_, scales_ + 1, b_norms_);
         multiply(blas_, stream_, {a_halves_.data(), scales_.data(), a.size()},
                  {b_halves_.data(), scales_ + 1, b.size()}, view.dims,
-                 view.centred() ? -2.0f : -1.0f, values_.data(), side_, factors_.data());
+                 view.centred() ? -2.0f : -1.0f, values_.data(), side_, factors_.data(), terms_);
     }
 
     void scan(const PairRectangle& rectangle) {
         const GraphView& view = rows_.view();
         const RowRange a = range_of(rectangle.a), b = range_of(rectangle.b);
-        const dim3 blocks(divide_up(b.size(), scan_threads), divide_up(a.size(), scan_rows));
+        const dim3 blocks(divide_up(b.size(), scan_threads * scan_columns),
+                          divide_up(a.size(), scan_rows));
         launch("scan_values", scan_values, {blocks, scan_threads, 0, stream_},
                Scan{values_.data(), side_, a.size(), b.size(), a.begin, b.begin, a_norms_.data(),
-                    b_norms_.data(), scales_.data(), view.dims, view.metric, rectangle.is_square(),
-                    bound_, candidates_.data(), counts_.data()});
+                    b_norms_.data(), scales_.data(), view.dims, view.metric, terms_,
+                    rectangle.is_square(), bound_, candidates_.data(), counts_.data()});
     }
 
     uint32_t read_count(size_t which) {
@@ -200,6 +261,7 @@ class CudaPairFinder final : public PairFinder {
     const float bound_;
     const DeviceGraphRows rows_;
     const size_t side_;
+    Terms terms_ = Terms::first;  // all: rows are too near to each other for halves
     Buffer<uint2> candidates_;
     Buffer<uint32_t> counts_;  // candidates, pairs
     Buffer<uint32_t> scales_;

@@ -65,14 +65,32 @@ __global__ void __launch_bounds__(threads)
     if (lane_id() == 0) norms[row] = norm;
 }
 
+// One warp per row.
+__global__ void __launch_bounds__(threads)
+    norms_of_halves(SplitMatrix matrix, uint32_t width, float* norms) {
+    const size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
+    if (row >= matrix.count) return;
+    const __half* halves = matrix.halves + row * width;
+    float norm = 0;
+    for (uint32_t d = lane_id(); d < width / 3; d += 32) {
+        const float x = __half2float(halves[d]);
+        norm = fmaf(x, x, norm);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        norm += __shfl_xor_sync(whole_warp, norm, distance);
+    const float scale = scale_for(*matrix.scale);
+    if (lane_id() == 0) norms[row] = norm / scale / scale;
+}
+
 // One block per row of the left.
 __global__ void __launch_bounds__(threads)
     plain_products(const __half* left, const __half* right, size_t right_count, uint32_t width,
-                   const float* factor, float* products, size_t stride) {
+                   uint32_t depth, const float* factor, float* products, size_t stride) {
     const __half* mine = left + size_t{blockIdx.x} * width;
     for (size_t row = threadIdx.x; row < right_count; row += threads) {
         float sum = 0;
-        for (uint32_t d = 0; d < width; ++d)
+        for (uint32_t d = 0; d < depth; ++d)
             sum = fmaf(__half2float(mine[d]), __half2float(right[row * width + d]), sum);
         products[blockIdx.x * stride + row] = *factor * sum;
     }
@@ -123,27 +141,35 @@ void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* 
            {blocks, threads, 0, stream}, matrix, rows, scale, halves, norms);
 }
 
+void half_norms(const SplitMatrix& matrix, uint32_t dims, float* norms, cudaStream_t stream) {
+    const auto blocks = static_cast<unsigned>(divide_up(matrix.count * 32, size_t{threads}));
+    launch("norms_of_halves", norms_of_halves, {blocks, threads, 0, stream}, matrix,
+           split_width(dims), norms);
+}
+
 void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
               const SplitMatrix& right, uint32_t dims, float factor, float* products, size_t stride,
-              float* scratch) {
+              float* scratch, Terms terms) {
     if (left.count == 0 || right.count == 0) return;
     launch("set_factors", set_factors, {1, 1, 0, stream}, factor, left.scale, right.scale, scratch);
     if (clear_products_first) clear_async(products, left.count * stride, stream);
+    const uint32_t width = split_width(dims), depth = terms == Terms::all ? width : width / 3;
     if (multiply_ourselves) {
         launch("plain_products", plain_products,
                {static_cast<unsigned>(left.count), threads, 0, stream}, left.halves, right.halves,
-               padded_rows(right.count), split_width(dims), scratch, products, stride);
+               padded_rows(right.count), width, depth, scratch, products, stride);
         return;
     }
     // Row-major (left)(right) is column-major (right)(left): the right matrix goes first.
-    const auto width = static_cast<int>(split_width(dims));
+    const auto row = static_cast<int>(width);
     check(cublasSetPointerMode(blas, CUBLAS_POINTER_MODE_DEVICE), "cublasSetPointerMode");
     const size_t columns = padded_rows(right.count);
-    check(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(columns),
-                       static_cast<int>(left.count), width, scratch, right.halves, CUDA_R_16F,
-                       width, left.halves, CUDA_R_16F, width, scratch + 1, products, CUDA_R_32F,
-                       static_cast<int>(stride), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-          "cublasGemmEx");
+    check(
+        cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(columns),
+                     static_cast<int>(left.count), static_cast<int>(depth), scratch, right.halves,
+                     CUDA_R_16F, row, left.halves, CUDA_R_16F, row, scratch + 1, products,
+                     CUDA_R_32F, static_cast<int>(stride), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+        "cublasGemmEx");
 }
 
 void multiply(const Blas& blas, cudaStream_t stream, const FloatProduct& p) {

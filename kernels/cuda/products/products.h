@@ -63,11 +63,17 @@ inline bool clear_products_first = false;
 // For memory checkers that fail inside cuBLAS: uses our own, slow kernel.
 inline bool multiply_ourselves = false;
 
+// all: as above. first: <hx, hy> alone, in a third of the time.
+enum class Terms { all, first };
+
 // products[i * stride + j] = factor * <left i, right j>, and zeros for j from right.count to
 // padded_rows(right.count) <= stride. `scratch`: two floats on the device.
 void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
               const SplitMatrix& right, uint32_t dims, float factor, float* products, size_t stride,
-              float* scratch);
+              float* scratch, Terms terms = Terms::all);
+
+// Squared norms of the rows hx, (count). `scale` as split_rows() wrote it.
+void half_norms(const SplitMatrix& matrix, uint32_t dims, float* norms, cudaStream_t stream);
 
 // A float32 product of column-major matrices, c = op(a) op(b): c is rows x columns; op(a) has
 // `inner` columns.
