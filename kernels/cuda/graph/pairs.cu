@@ -77,6 +77,13 @@ __device__ __forceinline__ void test_value(const Scan& s, float value, float gre
     if (at < candidate_room) s.candidates[at] = {s.first_a + row, s.first_b + column};
 }
 
+__device__ __forceinline__ float4 load_values(const Scan& s, uint32_t row, uint32_t column) {
+    const float* from = s.values + size_t{row} * s.stride + column;
+    if (column + scan_columns <= s.b_count) return __ldcs(reinterpret_cast<const float4*>(from));
+    const auto value = [&](uint32_t c) { return column + c < s.b_count ? from[c] : 0.0f; };
+    return {value(0), value(1), value(2), value(3)};
+}
+
 __global__ void __launch_bounds__(scan_threads) scan_values(Scan s) {
     __shared__ RowTerms rows[scan_rows];
     const uint32_t first = blockIdx.y * scan_rows, end = min(first + scan_rows, s.a_count);
@@ -92,12 +99,10 @@ __global__ void __launch_bounds__(scan_threads) scan_values(Scan s) {
     // Sums of float32.
     const float greatest_sum = s.bound / (1 - 0x1p-22f * static_cast<float>(s.dims));
     for (uint32_t row = first; row < end; row += loaded_rows) {
-        // A row of values has room for a multiple of eight columns.
         float4 values[loaded_rows];
 #pragma unroll
         for (int r = 0; r < loaded_rows; ++r)
-            values[r] = __ldcs(reinterpret_cast<const float4*>(
-                s.values + size_t{min(row + r, end - 1)} * s.stride + column));
+            values[r] = load_values(s, min(row + r, end - 1), column);
 #pragma unroll
         for (int r = 0; r < loaded_rows; ++r) {
             if (row + r >= end) break;
