@@ -21,27 +21,20 @@ Settings settings = {
     .iterative_scan = static_cast<int>(IterativeScan::relaxed_order),
     .max_probes = 0,
     .max_scan_tuples = 0,
-    .refine = true,
     .enable_batched_join = true,
-    .batch_memory = 64 * 1024,
-    .seed = 0,
     .audit_every = 1000,
     .executor = static_cast<int>(ExecutorChoice::automatic),
     .service_timeout = 2000,
-    .wait_awake = 100,
     .build_executor = static_cast<int>(BuildExecutorChoice::automatic),
-    .keep_device = false,
     .own_types = false,
     .devices = nullptr,
     .placement = static_cast<int>(Placement::automatic),
     .device_memory = 0,
     .build_memory = 0,
-    .max_batch = 1024,
     .max_searches = 256,
-    .host_threads = 1,
-    .statistics_places = 1024,
     .watchdog_timeout = 30000,
-    .audit_timeout = 4000,
+    .refine = true,
+    .statistics_places = 1024,
     .fault = static_cast<int>(Fault::none),
     .fault_device = -1,
     .fault_after = 0,
@@ -129,11 +122,6 @@ void define_service_settings() {
         &settings.build_executor, settings.build_executor, build_executor_options, PGC_USERSET, 0,
         nullptr, nullptr, nullptr);
     DefineCustomBoolVariable(
-        "pgwarp.keep_device", "Keeps a device open in the session after builds and clusterings.",
-        "The next one of the session starts sooner. What it costs is the device's memory for one "
-        "more process, some hundred megabytes.",
-        &settings.keep_device, false, PGC_USERSET, 0, nullptr, nullptr, nullptr);
-    DefineCustomBoolVariable(
         "pgwarp.own_types", "Makes CREATE EXTENSION pgwarp create types of its own.",
         "Without it, pgwarp uses the types of pgvector in a database that has pgvector.",
         &settings.own_types, false, PGC_USERSET, 0, nullptr, nullptr, nullptr);
@@ -164,9 +152,6 @@ void define_service_settings() {
         "0.",
         &settings.build_memory, settings.build_memory, 0, INT_MAX, PGC_SUSET, GUC_UNIT_MB, nullptr,
         nullptr, nullptr);
-    DefineCustomIntVariable("pgwarp.max_batch", "Sets how many searches the service runs at once.",
-                            nullptr, &settings.max_batch, settings.max_batch, 1, 4096, PGC_SIGHUP,
-                            0, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("pgwarp.max_searches",
                             "Sets how many searches may be under way in the service.",
                             "Further ones are done by the sessions themselves. Each takes about "
@@ -174,27 +159,16 @@ void define_service_settings() {
                             &settings.max_searches, settings.max_searches, 1, 100000, at_start, 0,
                             nullptr, nullptr, nullptr);
     DefineCustomIntVariable(
-        "pgwarp.wait_awake",
-        "Sets for how many microseconds sessions and the service wait awake for each other.",
-        "After that they sleep. So do they at once where many search, or pgwarp.devices is host.",
-        &settings.wait_awake, settings.wait_awake, 0, 10000, PGC_SIGHUP, 0, nullptr, nullptr,
-        nullptr);
-    DefineCustomIntVariable("pgwarp.host_threads",
-                            "Sets the threads of the service where pgwarp.devices is host.",
-                            nullptr, &settings.host_threads, settings.host_threads, 1, 256,
-                            at_start, 0, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable(
         "pgwarp.watchdog_timeout",
         "Sets after how long in one call of a device the service is ended and started again.",
         "0 never ends it. Opening the devices may take ten times as long.",
         &settings.watchdog_timeout, settings.watchdog_timeout, 0, INT_MAX / 10, PGC_SIGHUP,
         GUC_UNIT_MS, nullptr, nullptr, nullptr);
-    // Below the five seconds that DROP DATABASE waits for sessions to leave.
-    DefineCustomIntVariable("ivfpq.audit_timeout", "Sets how long one audit may take.",
-                            "An index whose audit took longer is not audited for ten minutes. 0 "
-                            "sets no limit.",
-                            &settings.audit_timeout, settings.audit_timeout, 0, INT_MAX, PGC_SIGHUP,
-                            GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable("pgwarp.debug_refine",
+                             "Ranks candidates by the finer codes of an index that has them.",
+                             "Off, a scan visits the rows of all candidates. For tests of pgwarp.",
+                             &settings.refine, settings.refine, PGC_USERSET,
+                             GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("pgwarp.debug_statistics_places",
                             "Sets for how many indexes there are statistics.",
                             "For tests of pgwarp.", &settings.statistics_places,
@@ -266,10 +240,6 @@ void define_settings() {
                             "ivfpq.target_recall.",
                             &settings.candidates, settings.candidates, 0, 1000000, PGC_USERSET, 0,
                             nullptr, nullptr, nullptr);
-    DefineCustomBoolVariable(
-        "ivfpq.refine", "Ranks candidates by the finer codes of the index first, where it has any.",
-        "Off, a scan visits the rows of all candidates.", &settings.refine, settings.refine,
-        PGC_USERSET, 0, nullptr, nullptr, nullptr);
     DefineCustomRealVariable(
         "ivfpq.target_recall", "Sets the share of true neighbors a scan aims to find.",
         "1 is an exact search, which reads all rows.", &settings.target_recall,
@@ -292,16 +262,6 @@ void define_settings() {
         "Enables the planner's use of joins that search an index for many rows at a time.", nullptr,
         &settings.enable_batched_join, settings.enable_batched_join, PGC_USERSET, GUC_EXPLAIN,
         nullptr, nullptr, nullptr);
-    DefineCustomIntVariable(
-        "ivfpq.batch_memory",
-        "Sets the memory for the lists of an index and the queries of a batch, in such a join.",
-        "Rows of the outer table that are read ahead take up to work_mem more.",
-        &settings.batch_memory, settings.batch_memory, 1024, MAX_KILOBYTES, PGC_USERSET,
-        GUC_UNIT_KB | GUC_EXPLAIN, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable("ivfpq.seed", "Sets the seed of training.",
-                            "The same rows, settings and seed give the same index.", &settings.seed,
-                            settings.seed, INT_MIN, INT_MAX, PGC_USERSET, 0, nullptr, nullptr,
-                            nullptr);
     // Audits take time that sessions share, and teach the index for all of them.
     DefineCustomIntVariable(
         "ivfpq.audit_every", "Sets of how many searches one is audited.",

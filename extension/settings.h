@@ -20,34 +20,29 @@ struct Settings {
     int iterative_scan;   // IterativeScan
     int max_probes;       // 0: no bound
     int max_scan_tuples;  // 0: no bound
-    bool refine;          // scans use refinement codes, where an index has them
     bool enable_batched_join;
-    int batch_memory;  // kilobytes
-    int seed;
     int audit_every;      // searches, one of which is audited; 0: none
     int executor;         // ExecutorChoice
     int service_timeout;  // milliseconds
-    int wait_awake;       // microseconds
     int build_executor;   // BuildExecutorChoice
-    bool keep_device;
-    bool own_types;  // of CREATE EXTENSION, though pgvector is there
+    bool own_types;       // of CREATE EXTENSION, though pgvector is there
 
     // Of the server:
     char* devices;
     int placement;      // Placement, of indexes that have no option of their own
     int device_memory;  // MB; 0: most of it
     int build_memory;   // MB, for builds of all sessions together; 0: a quarter of the device
-    int max_batch;
     int max_searches;
-    int host_threads;
-    int statistics_places;
     int watchdog_timeout;  // milliseconds; 0: none
-    int audit_timeout;     // milliseconds, of one audit; 0: none
-    int fault;             // Fault; for tests
-    int fault_device;      // place of the device that has the fault; -1: all
-    int fault_after;       // device calls of a build that succeed before the fault
-    char* pause;           // where to pause (util/pause.h); for tests
-    int pause_after;       // passes of that point before it pauses
+
+    // For tests:
+    bool refine;            // scans use refinement codes, where an index has them
+    int statistics_places;  // indexes that have statistics
+    int fault;              // Fault
+    int fault_device;       // place of the device that has the fault; -1: all
+    int fault_after;        // device calls of a build that succeed before the fault
+    char* pause;            // where to pause (util/pause.h)
+    int pause_after;        // passes of that point before it pauses
 };
 extern Settings settings;
 

@@ -8,7 +8,6 @@
 #include "extension/audit/audit.h"
 #include "extension/index/argument.h"
 #include "extension/index/options.h"
-#include "extension/settings.h"
 #include "extension/util/stopwatch.h"
 
 extern "C" {
@@ -37,6 +36,8 @@ namespace {
 // An idle worker disconnects after this time: DROP DATABASE waits only five seconds for backends to
 // leave the database.
 constexpr long idle_ms = 2000;
+// And an audit takes no longer than this, for the same reason.
+constexpr int most_audit_ms = 4000;
 
 void leave(int, Datum) {
     LWLockAcquire(audits->lock, LW_EXCLUSIVE);
@@ -106,7 +107,8 @@ void skip_index(const AuditRecord& record) {
     audited_index(record.database, record.index)->skipped_until =
         TimestampTzPlusMilliseconds(GetCurrentTimestamp(), skipped_ms);
     LWLockRelease(audits->lock);
-    ereport(LOG, (errmsg("an audit of index %u took longer than ivfpq.audit_timeout", record.index),
+    ereport(LOG, (errmsg("an audit of index %u took longer than %d seconds", record.index,
+                         most_audit_ms / 1000),
                   errdetail("Its searches are not audited for ten minutes.")));
 }
 
@@ -118,7 +120,7 @@ void end_timeout() {
 
 void audit(const AuditRecord& record, const char* bytes) {
     StartTransactionCommand();
-    if (settings.audit_timeout > 0) enable_timeout_after(STATEMENT_TIMEOUT, settings.audit_timeout);
+    enable_timeout_after(STATEMENT_TIMEOUT, most_audit_ms);
     PushActiveSnapshot(GetTransactionSnapshot());
     if (lock_at_once(record.index) && is_the_same(record.index, record.file)) {
         // As the table's owner: index expressions are the owner's code.
@@ -148,8 +150,8 @@ void audit_or_report(const AuditRecord& record, const char* bytes) {
         ErrorData* error = CopyErrorData();
         FlushErrorState();
         AbortCurrentTransaction();
-        if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && settings.audit_timeout > 0 &&
-            TimestampDifferenceExceeds(began, GetCurrentTimestamp(), settings.audit_timeout - 1))
+        if (error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
+            TimestampDifferenceExceeds(began, GetCurrentTimestamp(), most_audit_ms - 1))
             skip_index(record);
         else
             ereport(LOG, (errmsg("an audit of index %u failed: %s", record.index, error->message)));

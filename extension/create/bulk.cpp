@@ -12,7 +12,6 @@
 #include "extension/create/bulk.h"
 #include "extension/index/attributes.h"
 #include "extension/index/model.h"
-#include "extension/settings.h"
 
 extern "C" {
 #include "access/xlog.h"
@@ -130,7 +129,6 @@ MetaPage new_meta(Relation index) {
     check_entry(meta);
     meta.centroids = meta.codebook = meta.rotation = meta.directory = InvalidBlockNumber;
     meta.parent_rows = meta.parent_places = InvalidBlockNumber;
-    meta.seed = settings.seed;
     meta.pending = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
     meta.free_head = InvalidBlockNumber;
     return meta;

@@ -145,9 +145,14 @@ void open_in_thread(SessionDevice* session) {
     if (thrown != Thrown::nothing) session->devices.clear();
 }
 
+// A device that was opened before a test injects a fault does not have it.
+bool may_keep() {
+    return settings.fault == static_cast<int>(Fault::none);
+}
+
 // Takes the devices that the session has kept. False: there are none for this use.
 bool took_kept_devices(SessionDevice* session) {
-    if (!kept_devices) return false;
+    if (!kept_devices || !may_keep()) return false;
     keep_one_device_less();
     Devices devices = std::move(*kept_devices);
     delete std::exchange(kept_devices, nullptr);
@@ -251,7 +256,7 @@ void close_session_device(SessionDevice* session, bool sound) {
         }
         session->devices.clear();
         if (devices.empty()) return;
-        if (sound && settings.keep_device && !kept_devices && keep_one_device(*devices[0])) {
+        if (sound && may_keep() && !kept_devices && keep_one_device(*devices[0])) {
             for (const auto& device : devices) device->trim(0);
             kept_devices = new Devices(std::move(devices));
             kept_build_memory = settings.build_memory;

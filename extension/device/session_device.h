@@ -55,8 +55,8 @@ SessionDevice* begin_session_device(DeviceUse use, int most, int threads);
 // an error where pgwarp.build_executor is gpu.
 bool has_opened(SessionDevice* session);
 // Destroys executors and builders. Devices that did not fail stay open for the session's next
-// call, if pgwarp.keep_device is on and sessions do not already keep the maximum; else a thread
-// closes them.
+// call, unless other sessions already keep the maximum (keep_one_device()); else a thread closes
+// them.
 void close_session_device(SessionDevice* session, bool sound);
 
 // Reports the failure as a WARNING: the CPU did the rest.

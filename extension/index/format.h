@@ -226,7 +226,7 @@ struct MetaPage {
     uint32 asked_m;
     uint32 training_rows;      // rows that the model was trained on
     float quantization_error;  // mean squared error of a code, as a share of the mean |x - mean|^2
-    int64 seed;
+    int64 seed;                // of training; 0, but earlier versions had a setting
     uint64 rows_at_build;
 
     ListPlace pending;

@@ -606,7 +606,9 @@ void start_executor(QueryDesc* query, int flags) {
 }  // namespace
 
 BatchMemory batch_memory() {
-    const Size bytes = static_cast<Size>(settings.batch_memory) * 1024;
+    // Copies of lists serve all rows of the join, as a hash table does. 64 MB by default.
+    constexpr Size work_mems = 16;
+    const Size bytes = work_mems * static_cast<Size>(work_mem) * 1024;
     return {bytes / 4, bytes * 3 / 4};
 }
 

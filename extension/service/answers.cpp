@@ -3,7 +3,6 @@
 
 #include "extension/service/placement.h"
 #include "extension/service/worker.h"
-#include "extension/settings.h"
 #include "extension/util/stopwatch.h"
 
 extern "C" {
@@ -17,6 +16,9 @@ extern "C" {
 namespace pgwarp {
 
 namespace {
+
+// Bounds the memory that a batch takes on the device. Few servers have more searches at a time.
+constexpr size_t most_at_once = 1024;
 
 void wake(uint32 slot_number) {
     wake_backend(backend_of(own_device, static_cast<int>(slot_number)));
@@ -373,9 +375,7 @@ bool run_batches(Worker* worker) {
         any |= answer_searches(worker);
         note_failure(result, message, "finish a batch");
         started = false;
-        result = attempt(message, [&] {
-            started = worker->mirror->start_next(static_cast<size_t>(settings.max_batch));
-        });
+        result = attempt(message, [&] { started = worker->mirror->start_next(most_at_once); });
         // The searches of a batch that failed to start need their answers, too.
         started |= result != Attempt::done;
         any |= started;

@@ -374,9 +374,9 @@ struct ServiceShared {
     // Written by the workers when they start; devices are all GPUs, or all the host.
     double look_up_cost;  // of a look-up on a device, relative to one on the CPU
 
-    // Sessions and workers wait awake for this long before they sleep: waking up takes longer
-    // than most answers. Not with 'host', which needs the cores itself, nor with as many searches
-    // in a worker's hands as most_awake: then cores are better used by others.
+    // Sessions and workers poll for this long before they sleep, as waking up takes longer than
+    // most answers. 0 with 'host', which needs the cores itself. Sessions do not poll while a
+    // worker has most_awake searches or more: then others use the cores better.
     int awake_us;
     uint32 most_awake;
 

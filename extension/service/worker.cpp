@@ -59,6 +59,9 @@ void leave_service(int, Datum) {
     free_loads();
 }
 
+// Longer than most answers of a GPU take, and than one sleep with its wake-up.
+constexpr int most_awake_us = 100;
+
 // For messages where there are several devices: " of device 2 of 3".
 const char* of_device() {
     static char text[64] = "";
@@ -91,10 +94,6 @@ const char* of_device() {
     proc_exit(1);
 }
 
-void set_awake() {
-    service->awake_us = own_number() == host_device ? 0 : settings.wait_awake;
-}
-
 void serve(Worker* worker) {
     // After this time without an event, the worker polls batches only every millisecond.
     constexpr double polled_seconds = 0.005;
@@ -109,7 +108,6 @@ void serve(Worker* worker) {
             ConfigReloadPending = false;
             const int fault = settings.fault;
             ProcessConfigFile(PGC_SIGHUP);
-            set_awake();
             set_own_fault();
             if (settings.fault != fault)
                 ereport(LOG, (errmsg("pgwarp.debug_fault is now %s",
@@ -213,7 +211,7 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum argument) {
     own_device->served_before = true;
     // A device scans for many searches in parallel, so a look-up costs each of them little.
     service->look_up_cost = own_number() == host_device ? 1 : 0.01;
-    set_awake();
+    service->awake_us = own_number() == host_device ? 0 : most_awake_us;
     pg_atomic_write_u32(&own_device->in_flight, 0);
     // An eighth of the cores: each session that waits has a client, and both want a core.
     service->most_awake = std::max(1U, std::thread::hardware_concurrency() / 8);

@@ -117,7 +117,7 @@ fi
 in_session() {
     ask -At -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c "SET work_mem = '256MB'" \
         -c 'SET max_parallel_maintenance_workers = 15' -c 'SET max_parallel_workers_per_gather = 15' \
-        -c 'SET client_min_messages = debug1' -c 'SET pgwarp.keep_device = on' -c '\timing on' "$@" |
+        -c 'SET client_min_messages = debug1' -c '\timing on' "$@" |
         grep -E '^(Time|DEBUG|DETAIL|WARNING|[0-9])'
 }
 if wants join; then

@@ -19,12 +19,10 @@ vectors_of "$DATA/${set}_query.fvecs" "$number" | ask -c '\copy queries FROM STD
 ask -c 'ANALYZE queries' -c "SELECT pgwarp_prewarm('items_v_idx')" >/dev/null
 function="SELECT count(*) FROM knn_join('queries', 'id', 'v', 'items_v_idx', 'id', 10)"
 lateral='SELECT q.id AS query, r.id AS key FROM queries AS q, LATERAL (SELECT id FROM items AS i ORDER BY i.v <-> q.v LIMIT 10) AS r'
-for keep in off on; do
-    echo "== $number queries, pgwarp.keep_device = $keep: knn_join, LATERAL join, in turn"
-    runs=()
-    for ((i = 0; i < ${ROUNDS:-3}; ++i)); do runs+=(-c "$function" -c "SELECT count(key) FROM ($lateral) AS s"); done
-    ask -c "SET pgwarp.keep_device = $keep" -c 'SET client_min_messages = debug1' -c '\timing on' "${runs[@]}" 2>&1 | grep -v '^DEBUG.*\(rehash\|snapshot\)'
-done
+echo "== $number queries: knn_join, LATERAL join, in turn"
+runs=()
+for ((i = 0; i < ${ROUNDS:-3}; ++i)); do runs+=(-c "$function" -c "SELECT count(key) FROM ($lateral) AS s"); done
+ask -c 'SET client_min_messages = debug1' -c '\timing on' "${runs[@]}" 2>&1 | grep -v '^DEBUG.*\(rehash\|snapshot\)'
 echo '== LATERAL join, single scans of the service'
 ask -c 'SET ivfpq.enable_batched_join = off' -c '\timing on' -c "SELECT count(key) FROM ($lateral) AS s"
 ask -c "EXPLAIN (ANALYZE, TIMING OFF) $lateral"

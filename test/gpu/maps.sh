@@ -1,6 +1,6 @@
 # Graphs, pairs, groups of duplicates, clusters and a layout of a large table: a script for the step `queries` of
 # run. DATA has NAME_base.bvecs, which grows to ROWS rows (1000000). Each statement has a session of its own, whose
-# device is open already.
+# device an earlier statement has opened.
 #   ROWS=1000000  K=10  RADII="60 80 100"  RADIUS=60: of groups  LIMIT_SECONDS=40: a statement that takes longer is cancelled
 #   WIDE=768: dimensions of the last groups, each row several times beside itself; 0: none
 # Goals: the graph 1.5 s, 1,000 appended rows 0.15, some 5,000,000 pairs 3, groups of the wide rows 5, clusters 5,
@@ -18,7 +18,7 @@ ask() {
 }
 timed() {
     echo "== $1"
-    ask -c 'SET pgwarp.keep_device = on' -c 'SET pgwarp.build_executor = gpu' \
+    ask -c 'SET pgwarp.build_executor = gpu' \
         -c "DO \$\$BEGIN PERFORM knn_graph('few', 'id', 'v', 1, 'exact'); END\$\$" \
         -c 'RESET pgwarp.build_executor' -c 'SET client_min_messages = debug1' -c '\timing on' -c "$1"
 }

@@ -1,5 +1,5 @@
 # Refinements on the GPU: recall, queries/s and latency of searches that rank candidates by them there, beside searches
-# that visit the rows of all candidates (ivfpq.refine = off), over libpq: a script for the step `queries` of run. GloVe
+# that visit the rows of all candidates (pgwarp.debug_refine = off), over libpq: a script for the step `queries` of run. GloVe
 # (glove) and sentence embeddings (minilm384) are expected in DATA; rows of 768 dimensions are pairs of these, made
 # here unless DATA has them (pairs).
 #   CLIENTS=1,32,64  SECONDS_EACH=1  REPEAT=1  ROWS=1000000  SETS="pairs glove"
@@ -26,7 +26,7 @@ both() {
     points=()
     for target in "$@"; do
         for refine in on off; do
-            points+=(--set "ivfpq.executor=service; ivfpq.refine=$refine; ivfpq.target_recall=$target")
+            points+=(--set "ivfpq.executor=service; pgwarp.debug_refine=$refine; ivfpq.target_recall=$target")
         done
     done
 }
@@ -55,7 +55,7 @@ BEGIN
 END \$\$;
 CREATE TEMP TABLE q AS SELECT v * array_fill(1.01::real, ARRAY[vector_dims(v)])::vector AS v FROM items WHERE id % 1000 = 1 LIMIT 300;
 $(for target in 0.95 0.99; do for refine in on off; do
-    echo "SET ivfpq.executor = service; SET ivfpq.refine = $refine; SET ivfpq.target_recall = $target;
+    echo "SET ivfpq.executor = service; SET pgwarp.debug_refine = $refine; SET ivfpq.target_recall = $target;
 SELECT 'target $target, refine $refine: ' || string_agg(DISTINCT path, ' ') || ', mean of probes ' || round(avg(probes), 1)
     || ', candidates named ' || round(avg(candidates), 1) || ', rows visited ' || round(avg(ranked), 1)
 FROM q, LATERAL one_scan(v);"
@@ -64,7 +64,7 @@ done; done)
 CREATE OR REPLACE FUNCTION answer(query vector, executor text, refine text) RETURNS int[] LANGUAGE plpgsql AS \$\$
 BEGIN
     PERFORM set_config('ivfpq.probes', '40', true), set_config('ivfpq.candidates', '500', true),
-        set_config('ivfpq.refine', refine, true), set_config('ivfpq.executor', executor, true);
+        set_config('pgwarp.debug_refine', refine, true), set_config('ivfpq.executor', executor, true);
     RETURN (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY v $1 query LIMIT 10) AS s);
 END \$\$;
 RESET ivfpq.target_recall;

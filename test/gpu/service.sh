@@ -1,6 +1,6 @@
 # What the service gives over libpq, beside the CPU path, the service on the CPU, and pgvector: a
 # script for the step `queries` of run. GloVe is expected in DATA.
-#   CLIENTS=1,2,4,8,16,32,64,128  SECONDS_EACH=2  REPEAT=3  HOST=1  HOST_THREADS=8  PEER=1  PEER_EF=550
+#   CLIENTS=1,2,4,8,16,32,64,128  SECONDS_EACH=2  REPEAT=3  HOST=1  PEER=1  PEER_EF=550
 # shellcheck shell=bash
 set -euo pipefail
 clients=${CLIENTS:-1,2,4,8,16,32,64,128}
@@ -72,7 +72,7 @@ dropdb bench_pgwarp
 
 if [[ ${HOST:-1} == 1 ]]; then
     echo '== the service on the CPU'
-    configure "pgwarp.devices = 'host'" "pgwarp.host_threads = ${HOST_THREADS:-8}"
+    configure "pgwarp.devices = 'host'"
     "$BENCH" "${common[@]}" --json "$RESULTS/host.json" --system 'service on the CPU' --index "$index" \
         --set ivfpq.executor=service
     dropdb bench_service_on_the_cpu

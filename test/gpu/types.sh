@@ -16,7 +16,7 @@ for set in ${SETS:-glove:l2}; do
     for type in vector halfvec; do
         # One session, so that the second call finds the device open.
         echo "$type: a join of 20,000 rows, k-means and an exact graph on the GPU, each twice (ms)"
-        psql -XAtq -v ON_ERROR_STOP=1 "bench_$type" -c "SET pgwarp.build_executor = 'gpu'" -c 'SET pgwarp.keep_device = on' \
+        psql -XAtq -v ON_ERROR_STOP=1 "bench_$type" -c "SET pgwarp.build_executor = 'gpu'" \
             -c "SET maintenance_work_mem = '4GB'" -c "SET work_mem = '1GB'" -c 'SET max_parallel_workers_per_gather = 15' \
             -c 'DROP TABLE IF EXISTS queries' -c 'CREATE TABLE queries AS SELECT id, v FROM items WHERE id < 20000' \
             -c 'ANALYZE queries' -c '\timing on' \

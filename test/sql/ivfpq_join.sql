@@ -335,12 +335,12 @@ SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM 
     (SELECT id, kind FROM slices WHERE kind <> q.n ORDER BY slices.v <-> q.v LIMIT 5) s WHERE q.id <= 40');
 SELECT line FROM properties('SELECT FROM queries q, LATERAL (SELECT id FROM slices ORDER BY slices.v <-> q.v LIMIT 100) s WHERE q.id <= 40') AS line
     WHERE line ~ 'Batches|Queries|Single';
-SET ivfpq.batch_memory = '6MB';
+SET work_mem = '384kB';
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
     (SELECT id, kind FROM slices ORDER BY slices.v <-> q.v LIMIT 100) s WHERE q.id <= 40');
 SELECT line FROM properties('SELECT FROM queries q, LATERAL (SELECT id FROM slices ORDER BY slices.v <-> q.v LIMIT 100) s WHERE q.id <= 40') AS line
     WHERE line ~ 'Batches|Queries|Single';
-RESET ivfpq.batch_memory;
+RESET work_mem;
 RESET enable_seqscan;
 
 \qecho without a row, the index is not read
@@ -404,8 +404,7 @@ RESET enable_sort;
 \qecho duplicates, more rows than memory holds at once, and rows out of line
 SET ivfpq.probes = 20;
 SET ivfpq.candidates = 1000;
-SET ivfpq.batch_memory = '6MB';
-SET work_mem = '64kB';
+SET work_mem = '384kB';
 CREATE TABLE many (id int, v vector(8), filler text);
 ALTER TABLE many ALTER filler SET STORAGE EXTERNAL;
 INSERT INTO many SELECT i, vec(i % 130, 8, 3), repeat(i::text, CASE WHEN i % 100 = 0 THEN 2000 ELSE 1 END) FROM generate_series(1, 1000) AS i;
@@ -413,7 +412,6 @@ ANALYZE many;
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, md5(q.filler)) FROM many q CROSS JOIN LATERAL
     (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 3) s');
 SELECT line FROM properties('SELECT FROM many q, LATERAL (SELECT FROM items ORDER BY v <-> q.v LIMIT 5) s') AS line WHERE line ~ '^(Batches: [1-9][0-9]|Queries|Single)';
-RESET ivfpq.batch_memory;
 RESET work_mem;
 
 \qecho a LIMIT above the join takes the plain plan

@@ -9,7 +9,7 @@
 
 SET ivfpq.executor = cpu;
 SET max_parallel_workers_per_gather = 0;
-SET ivfpq.batch_memory = '256MB';
+SET work_mem = '16MB';
 SET maintenance_work_mem = '256MB';
 -- queries are no rows of the table
 CREATE TABLE queries AS SELECT i::int AS id, vec(i, 12, 3) AS v FROM generate_series(1, 120) AS i;

@@ -115,7 +115,7 @@ FROM pg_settings WHERE name LIKE 'ivfpq.%' ORDER BY name;
 SELECT s, error_of('SET ivfpq.' || s)
 FROM unnest(ARRAY['probes = -1', 'probes = 1048577', 'candidates = -1', 'target_recall = 1.1',
                   'target_recall = -0.1', 'iterative_scan = on', 'max_probes = -1',
-                  'max_scan_tuples = -1', 'seed = 3000000000']) AS s;
+                  'max_scan_tuples = -1', 'max_scan_tuples = 3000000000']) AS s;
 -- Before 15, prefixes are not reserved.
 SELECT error_of('SET ivfpq.nonsense = 1') = CASE WHEN current_setting('server_version_num')::int < 150000 THEN 'no error'
     ELSE '42602 invalid configuration parameter name "ivfpq.nonsense" | "ivfpq" is a reserved prefix.' END AS expected;

@@ -97,10 +97,10 @@ SET enable_seqscan = off;
 SET ivfpq.executor = cpu;
 SELECT count(*) FROM (SELECT id FROM t ORDER BY v <-> vec(-1, 60) LIMIT 10) AS s;
 SELECT candidates, ranked_rows BETWEEN 10 AND 40 FROM ivfpq_last_scan();
-SET ivfpq.refine = off;
+SET pgwarp.debug_refine = off;
 SELECT count(*) FROM (SELECT id FROM t ORDER BY v <-> vec(-1, 60) LIMIT 10) AS s;
 SELECT candidates, ranked_rows FROM ivfpq_last_scan();
-RESET ivfpq.refine;
+RESET pgwarp.debug_refine;
 
 \qecho a cursor that goes on beyond what was expected: in order, each row once
 SET ivfpq.candidates = 300;
@@ -208,9 +208,9 @@ CREATE FUNCTION nearest_far(q int) RETURNS int[] LANGUAGE sql AS $$
 $$;
 SET enable_seqscan = off;
 CREATE TABLE by_refinement AS SELECT q, nearest_far(q) AS ids FROM generate_series(1, 10) AS q;
-SET ivfpq.refine = off;
+SET pgwarp.debug_refine = off;
 SELECT count(*), count(*) FILTER (WHERE ids = nearest_far(q)) AS same FROM by_refinement;
-RESET ivfpq.refine;
+RESET pgwarp.debug_refine;
 DROP TABLE tiny, far, by_refinement;
 DROP FUNCTION nearest_far;
 DROP TABLE t;

@@ -121,7 +121,7 @@ for my $case ([ 2, 0 ], [ 3, 3 ])
 
 # Kept devices serve what comes next, also for other work.
 my $keeper = session($node);
-$keeper->query_safe("$on; SET pgwarp.keep_device = on");
+$keeper->query_safe("$on");
 for my $round (1, 2)
 {
 	is($keeper->query_safe("SELECT count(*) FROM knn_join('q', 'id', 'v', 'plain_one', 'id', 10)"), 3000, "kept, round $round");

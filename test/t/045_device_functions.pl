@@ -249,7 +249,7 @@ if ($host)
 
 # A device that is kept serves the next call, and one after an error.
 my $keeper = session($node);
-$keeper->query_safe("$four; SET pgwarp.keep_device = on");
+$keeper->query_safe("$four");
 for my $round (1 .. 3)
 {
 	is($keeper->query_safe("SELECT count(*) FROM knn_join('q', 'id', 'v', 't_l2', 'id', 10)"), 3000, "kept, round $round");

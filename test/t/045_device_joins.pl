@@ -79,8 +79,8 @@ is(explained("$gpu; SET ivfpq.probes = 3", $plain) =~ /^device/ ? 1 : 0, 0, 'nor
 like(explained("$gpu; SET ivfpq.enable_batched_join = off", $plain), qr/^(-|cpu) - - -$/, 'nor without batches');
 like(explained("$gpu", "$plain WHERE q.id <= 40"), qr/^(?!device)/, 'nor for few queries');
 # Little memory: several searches of the device, and of each several batches.
-like(explained("$gpu; SET ivfpq.batch_memory = '1MB'", $plain), qr/^device [2-9]\d* $queries 2$/, 'little memory: several batches');
-is(differences("$gpu; SET LOCAL ivfpq.batch_memory = '1MB'", $plain), "0|0|$all|$all", 'little memory: the exact rows');
+like(explained("$gpu; SET work_mem = '64kB'", $plain), qr/^device [2-9]\d* $queries 2$/, 'little memory: several batches');
+is(differences("$gpu; SET LOCAL work_mem = '64kB'", $plain), "0|0|$all|$all", 'little memory: the exact rows');
 # One row, many, more than there are; a LEFT JOIN.
 is(differences($gpu, $plain =~ s/LIMIT 5/LIMIT 1/r, k => 1), "0|0|$queries|$queries", 'one row each');
 is(differences($gpu, $plain =~ s/LIMIT 5/LIMIT 40/r, k => 40), "0|0|${\(40 * $queries)}|${\(40 * $queries)}", 'forty rows each');
@@ -129,7 +129,7 @@ SQL
 like(explained($gpu, $partitioned), qr/^device \d $queries 2$/, 'partitions: the plan has a device search for all queries');
 is(differences($gpu, $partitioned, table => 'parts'), "0|0|$all|$all", 'partitions: the exact rows, in order');
 is(differences($gpu, $partitioned =~ s/LIMIT 5/LIMIT 40/r, table => 'parts', k => 40), "0|0|${\(40 * $queries)}|${\(40 * $queries)}", 'partitions: forty rows each');
-is(differences("$gpu; SET LOCAL ivfpq.batch_memory = '1MB'", $partitioned, table => 'parts'), "0|0|$all|$all", 'partitions: little memory');
+is(differences("$gpu; SET LOCAL work_mem = '64kB'", $partitioned, table => 'parts'), "0|0|$all|$all", 'partitions: little memory');
 (my $some = $partitioned) =~ s/ORDER BY/WHERE t.kind IN (1, 2, 3, 4) ORDER BY/;
 is(explained($gpu, $some) =~ /^device/ ? 1 : 0, 0, 'partitions with a condition: no device');
 is(differences("$gpu; SET LOCAL ivfpq.target_recall = 1", $some, table => 'parts', condition => 't.kind IN (1, 2, 3, 4)'), "0|0|$all|$all", 'partitions with a condition: its rows');

@@ -60,7 +60,7 @@ set_share($host ? '2MB' : '600MB');
 my @keepers = map { session($node) } 1 .. 3;
 for my $keeper (@keepers)
 {
-	$keeper->query_safe("$gpu; SET pgwarp.keep_device = on");
+	$keeper->query_safe("$gpu");
 	is($keeper->query_safe("SELECT sum(size) FROM kmeans('t', 'v', 20, 2)"), 12000, "one that may be kept, round $_") for 1, 2;
 }
 my @pids = map { $_->query_safe('SELECT pg_backend_pid()') } @keepers;

@@ -89,7 +89,7 @@ cmp_ok(value($node, "SELECT bytes FROM pg_stat_pgwarp WHERE indexname = 'l2_v'")
 for my $kind ('l2', 'four')
 {
 	cmp_ok(agrees($session, $kind, $kind), '<=', 20, "$kind: about k rows are visited");
-	is(agrees($session, $kind, "$kind, refine = off", settings => 'SET ivfpq.refine = off'), $rows,
+	is(agrees($session, $kind, "$kind, refine = off", settings => 'SET pgwarp.debug_refine = off'), $rows,
 		"$kind, refine = off: all rows are visited");
 }
 is(agrees($session, 'l2', 'a filter of rows', condition => 'id % 2 = 0', queries => 2) > 100, 1,
@@ -336,7 +336,7 @@ SKIP:
 	for my $refine ('on', 'off')
 	{
 		is($session->query_safe("RESET ALL; SET enable_seqscan = off; SET ivfpq.executor = service; SET ivfpq.probes = 40; SET ivfpq.candidates = 2000;
-			SET ivfpq.refine = $refine; $search"), value($two, "$sorts; $search"), "large, refine = $refine: the rows of a sort");
+			SET pgwarp.debug_refine = $refine; $search"), value($two, "$sorts; $search"), "large, refine = $refine: the rows of a sort");
 		is($session->query_safe('SELECT path, ranked_rows FROM ivfpq_last_scan()'), 'service|2000', "large, refine = $refine: all are visited");
 	}
 	$session->quit;

@@ -212,7 +212,7 @@ sub buffers
 {
 	my ($columns) = @_;
 	my $query = psql('beside', 'SELECT v FROM long WHERE id = 7');
-	my $plan = psql('beside', "SET enable_seqscan = off; SET enable_sort = off; SET ivfpq.candidates = 100; SET ivfpq.refine = off;
+	my $plan = psql('beside', "SET enable_seqscan = off; SET enable_sort = off; SET ivfpq.candidates = 100; SET pgwarp.debug_refine = off;
 		EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) SELECT id $columns FROM long AS l ORDER BY v <-> '$query' LIMIT 50");
 	my ($hit) = $plan =~ /Limit.*?Buffers: shared hit=(\d+)/s;
 	return $hit // $plan;
