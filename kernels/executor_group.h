@@ -1,8 +1,9 @@
 // One executor from those of several devices: deals out the rows of a pass, and of a clustering.
 //
 // A model is trained by the first device. Blocks of a pass go to all of them in turn; what is found
-// for queries is merged by (distance, id), so that it does not depend on who got which block. Rows
-// that build_dataset() collects lie on all devices: a step of k-means adds up their sums.
+// for queries is merged by (distance, id), so that it does not depend on which device got which
+// block. Rows that build_dataset() collects lie on all devices: a step of k-means adds up their
+// sums.
 #pragma once
 
 #include "kernels/executor.h"

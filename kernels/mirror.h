@@ -84,8 +84,8 @@ inline uint64_t list_and_generation(uint32_t list, const MirrorVersion& version)
     return uint64_t{list} << 32 | (version.resident ? version.generation : 0xffffffffu);
 }
 
-// How often the lists of indexes have changed, counted by those who change them: a list's own count
-// first, then the count of its index. Lists may share counts, and so may indexes.
+// How often the lists of indexes have changed, counted by the processes that change them: a list's
+// own count first, then the count of its index. Lists may share counts, and so may indexes.
 class ListChangeCounts {
   public:
     virtual ~ListChangeCounts() = default;
@@ -122,8 +122,8 @@ struct MirrorSearch {
     // The lists that the mirror should have: an answer is complete if it has these and no others.
     ListRange range = {};
 
-    // refused: unknown, because the device has no room for the model. No mirror says this, but who
-    // has tried to add the index.
+    // refused: unknown, because the device has no room for the model. A caller that could not add
+    // the index says this, no mirror.
     enum class Outcome : uint32_t { found, unknown, failed, refused };
     Outcome outcome;
     Neighbor* found;  // (k)

@@ -136,7 +136,7 @@ void audit(const AuditRecord& record, const char* bytes) {
     CommitTransactionCommand();
 }
 
-// An audit that fails is none; the index's searches tell what is wrong with it.
+// A failed audit is not counted: the index's searches report the error.
 void audit_or_report(const AuditRecord& record, const char* bytes) {
     const MemoryContext context = CurrentMemoryContext;
     const TimestampTz began = GetCurrentTimestamp();

@@ -25,7 +25,7 @@ struct SharedTasks {
     bool wants_wal_ahead;       // cleared by the worker that claims it
     WalAheadFigures wal_ahead;  // figures of that worker
     // Queries of the curve, once all pages are written. Participants look through lists for their
-    // neighbors; who is the last to do so makes the grid; then the queries can be measured.
+    // neighbors. The last one to finish makes the grid; then the queries can be measured.
     bool has_queries;  // SharedCurve lacks the places and the grid only
     uint32 next_list;
     int looking;  // number of participants that look through lists

@@ -24,7 +24,7 @@ class NeighborPlaces {
     static Size bytes(Size neighbors, uint32 lists) {
         return (Size{1} << bits_for(neighbors)) * sizeof(Place) + Size{lists} * sizeof(uint32);
     }
-    // Memory of bytes() for at most so many neighbors, aligned for a Place.
+    // `memory` has the bytes() of at most this number of neighbors, aligned for a Place.
     NeighborPlaces(void* memory, Size neighbors, uint32 lists)
         : bits_(bits_for(neighbors)),
           places_(static_cast<Place*>(memory)),

@@ -3,7 +3,7 @@
 //
 // Pages are logged whole, many in a record, unless the relation needs no WAL: then the transaction
 // syncs the file before it commits, or a crash empties an unlogged table. Data may reach the file
-// before its WAL: without the commit record nobody sees it.
+// before its WAL: rows without a commit record are not visible.
 #pragma once
 
 #include "extension/compat.h"

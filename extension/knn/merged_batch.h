@@ -12,7 +12,7 @@ namespace pgwarp {
 // Lives in the memory context that is current when it is opened; `index` outlives it.
 struct MergedBatch;
 MergedBatch* open_merged_batch(const KnnIndex& index, uint32 k);
-// Null where maintenance_work_mem does not hold one query with so many neighbors.
+// Null where maintenance_work_mem is too small for one query with k neighbors of each index.
 MergedBatch* try_merged_batch(const KnnIndex& index, uint32 k);
 void close_merged_batch(MergedBatch* batch);
 

@@ -85,7 +85,7 @@ void note_for_audit(IndexScanDesc scan, const ScanState* s) {
     auto* distances = static_cast<double*>(palloc(Max(search.found, 1u) * sizeof(double)));
     for (uint32 i = 0; i < search.found; ++i) distances[i] = s->round.rows[i].distance;
     search.distances = distances;
-    // Distances without an order say nothing of who is near.
+    // Distances without an order do not tell which rows are near.
     const bool finite = search.found == 0 || std::isfinite(distances[search.found - 1]);
     if (finite) audit_search(search);
     pfree(distances);

@@ -132,7 +132,7 @@ struct ListToSend {
 };
 
 // Sends the model of an index that a device does not know, if its worker has asked this backend for
-// it. One that `insists` waits until the device has the model, whoever sends it, and is told so: it
+// it. One that `insists` waits until the device has the model, from any backend, and is told so: it
 // may ask again. False: the device has it not, or not yet. Patience waits for the same device.
 bool bring_model(ServiceDevice* device, Relation index, const MetaPage& meta, bool asked,
                  bool insists, Patience* patience);

@@ -11,8 +11,8 @@
 
 namespace pgwarp {
 
-// `devices`: those that lack lists, a bit each. `shards`: who owns lists of an index that is spread
-// over devices; null: each has all of them. `models`: the model may be sent, too.
+// `devices`: those that lack lists, a bit each. `shards`: the owners of lists of an index that is
+// spread over devices; null: each has all of them. `models`: the model may be sent, too.
 void fill_copies(Relation index, const MetaPage& meta, const MirrorKey& key, uint32 devices,
                  const Shards* shards, bool models);
 

@@ -369,8 +369,8 @@ void free_slot(SearchSlot* slot) {
         pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
         pg_write_barrier();
     };
-    // A backend that finds its slot free may assign another block to it at once. But who pops a
-    // block takes the block's slot, which has to be free then.
+    // A backend that finds its slot free may assign another block to it at once. But the slot
+    // of a block has to be free when a backend pops the block.
     const bool free_first = is_block_slot(slot_number(device_of(slot), slot));
     if (free_first) write_free();
     give_block_back(slot);
@@ -520,7 +520,7 @@ static bool is_left(uint64 owner) {
     return std::none_of(processes, processes + counts.slots - counts.blocks, has_pid);
 }
 
-// A number that is pushed meanwhile may be in a ring twice: who pops it looks at its state.
+// A number that is pushed meanwhile may be in a ring twice: the process that pops it looks at its state.
 void repair_rings() {
     if (begin_repair(search_ring(own_device)))
         for (int i = 0; i < counts.slots; ++i) {

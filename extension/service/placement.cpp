@@ -266,7 +266,7 @@ Route route_owners(const MirrorKey& key, uint32 owners, uint32 lists, uint32 fir
 }
 
 Route route_search(const MirrorKey& key, Placement placement, const ServiceDevice* first) {
-    // One device takes all, silent or not: who asks has decided whether to wait for it.
+    // One device takes all, silent or not: the caller has decided whether to wait for it.
     if (service->devices == 1) return {{service_device(0)}, 1, 0, 0, 0};
     Route route = placement == Placement::single      ? route_single(key)
                   : placement == Placement::replicate ? route_copies(find_copies(key, true), 0)

@@ -288,7 +288,7 @@ struct ServiceDevice {
     // Written by the worker when it starts and exits:
     pg_atomic_uint32 worker_state;  // WorkerState
     pid_t worker_pid;
-    // Of the worker's PGPROC, which outlives the worker: who sets the latch of one that has exited
+    // Of the worker's PGPROC, which outlives the worker: setting the latch of one that has exited
     // wakes another process for nothing. Null: there is no worker.
     Latch* worker_latch;
     TimestampTz since;       // of the state
@@ -435,7 +435,7 @@ Ring load_ring(const ServiceDevice* device);
 Ring block_ring(const ServiceDevice* device);  // free blocks
 
 void ring_push(Ring ring, uint32 number);
-// The number may be any: who pops it checks it.
+// The caller checks the number, which may be any.
 bool ring_pop(Ring ring, uint32* number);
 // The next ring_pop() returns this number. True if the ring was empty before.
 bool ring_push_front(Ring ring, uint32 number);

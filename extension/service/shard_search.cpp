@@ -18,7 +18,7 @@ struct AskedPart {
     uint32 number;
     Route owners;
     WantedSearch search;
-    int now;         // who is asked
+    int now;         // the device that is asked
     bool asks;       // it is asked in the next turn
     bool got_model;  // from this search
     bool answered;

@@ -56,12 +56,12 @@ Placement placement_of(Relation index);
 // lists would not be there at all.
 bool keeps_refinements(Relation index, const MetaPage& meta);
 
-// Whether the index is spread over devices, and who owns its lists. `measure`: read the sizes of
-// lists now.
+// Whether the index is spread over devices, and which devices own its lists. `measure`: read the
+// sizes of lists now.
 bool find_shards(Relation index, const MetaPage& meta, const MirrorKey& key, Shards* shards,
                  bool measure = false);
 
-// The same for those who have no relation: as it was last.
+// The same without the relation, as it was last.
 bool known_shards(Oid database, Oid index, Shards* shards);
 
 // Bytes that Mirror::load() counts for a device, but that other devices have: it takes an index for

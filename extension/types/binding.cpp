@@ -59,7 +59,7 @@ Extension find_pgvector() {
     return found;
 }
 
-// A base type. Others of the name are not pgvector's: its schema may be anybody's.
+// A base type. Another type of this name is not pgvector's: any user may have created it in that schema.
 Oid type_in(Oid schema, const char* name) {
     const Oid type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum(name),
                                      ObjectIdGetDatum(schema));

@@ -1,4 +1,4 @@
-// Coarse distances of a batch to very many centroids.
+// Coarse distances of a batch to many thousand centroids.
 #pragma once
 
 #include "kernels/cuda/base/stream.h"
@@ -6,7 +6,7 @@
 
 namespace pgwarp::gpu {
 
-// Whether there are so many distances that tiles of them keep the device busy.
+// Whether the distances make enough tiles to keep all multiprocessors busy.
 bool coarse_takes_tiles(const StoreView& store, const QueryView& queries);
 
 // Writes complete distances to queries.coarse.
