@@ -14,9 +14,12 @@
 #   SANITIZE=address,undefined   compile for these sanitizers of the compiler; see scripts/sanitize
 #   CUDA_ARCHITECTURES=90   GPUs to compile for, as CMake names them; by default all from the A100 on
 
+BUILD ?= build
+
 EXTENSION = pgwarp pgwarp_pgvector
 MODULE_big = pgwarp
 DATA = $(wildcard sql/pgwarp--*.sql sql/pgwarp_pgvector--*.sql sql/pgwarp--*.control)
+DATA_built = $(BUILD)/pgwarp--0.1.0--0.2.0.sql
 OBJS = $(patsubst %.cpp,%.o,$(sort $(wildcard extension/*.cpp extension/*/*.cpp)))
 
 # Expanded at once: PGXS asks whether these are defined, not whether they are empty.
@@ -28,7 +31,6 @@ ISOLATION_OPTS = --inputdir=test --outputdir=test/output_iso --load-extension=pg
 # pg_regress sets it itself from 15 on.
 export PG_ABS_SRCDIR := $(CURDIR)/test
 
-BUILD ?= build
 CUDA ?= AUTO
 CUDA_ARCHITECTURES ?=
 SANITIZE ?=
@@ -104,6 +106,10 @@ $(BUILD)/kernels/configured: $(BUILD)/settings-kernels $(BUILD)/settings-cuda | 
 $(KERNELS): $(BUILD)/kernels/configured FORCE
 	@env -u MAKEFLAGS -u MAKELEVEL cmake --build $(@D) --target pgwarp_all -j $(JOBS)
 pgwarp.so: $(KERNELS)
+
+$(DATA_built): $(BUILD)/%.sql: sql/%.sql.in sql/pgwarp--0.2.0.sql sql/update.awk | $(BUILD)/needs
+	awk -f sql/update.awk sql/pgwarp--0.2.0.sql $< >$@.new
+	mv $@.new $@
 
 install: install-cuda
 install-cuda: all installdirs

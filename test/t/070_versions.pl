@@ -194,9 +194,9 @@ for my $database (@of_later)
 
 # --- a library that is older than the script: as if it had none of the new symbols
 
-for my $script (qw(pgwarp--0.2.0.sql pgwarp--0.1.0--0.2.0.sql))
+for my $script (qw(sql/pgwarp--0.2.0.sql build/pgwarp--0.1.0--0.2.0.sql))
 {
-	my ($block) = slurp_file("sql/$script") =~ /^(DO \$library\$.*?^\$library\$;)/ms;
+	my ($block) = slurp_file($script) =~ /^(DO \$library\$.*?^\$library\$;)/ms;
 	$block =~ s/MODULE_PATHNAME/\$libdir\/plpgsql/;
 	($status, $out, $error) = $node->psql('template1', $block);
 	like($error, qr/the library of pgwarp is older than version 0\.2\.0 of the extension\nHINT:  Install the library of that version\. If it is there, restart the server/,
