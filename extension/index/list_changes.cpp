@@ -162,7 +162,8 @@ Buffer add_refinement_page(Relation index, Buffer buffer, const EntryLayout& lay
     if (BlockNumberIsValid(free_block)) {
         new_buffer = read_page(index, free_block, PageKind::free, BUFFER_LOCK_EXCLUSIVE);
     } else {
-        // Scans wait for the metapage. No other process knows the new page, so it may be locked first.
+        // Scans wait for the metapage. No other process knows the new page, so it may be locked
+        // first.
         UnlockReleaseBuffer(meta_buffer);
         new_buffer = compat_extend(index, false);
         meta_buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);

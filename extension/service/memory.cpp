@@ -520,7 +520,8 @@ static bool is_left(uint64 owner) {
     return std::none_of(processes, processes + counts.slots - counts.blocks, has_pid);
 }
 
-// A number that is pushed meanwhile may be in a ring twice: the process that pops it looks at its state.
+// A number that is pushed meanwhile may be in a ring twice: the process that pops it looks at its
+// state.
 void repair_rings() {
     if (begin_repair(search_ring(own_device)))
         for (int i = 0; i < counts.slots; ++i) {

@@ -59,7 +59,8 @@ Extension find_pgvector() {
     return found;
 }
 
-// A base type. Another type of this name is not pgvector's: any user may have created it in that schema.
+// A base type. Another type of this name is not pgvector's: any user may have created it in that
+// schema.
 Oid type_in(Oid schema, const char* name) {
     const Oid type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum(name),
                                      ObjectIdGetDatum(schema));
