@@ -11,6 +11,10 @@ inline constexpr int max_lists = 1048576;
 // take: their kernels rank all lists.
 inline constexpr int max_plain_lists = 32768;
 inline constexpr int max_parents = 65536;
+inline constexpr int max_candidates = 1000000;  // that a user may ask for
+// Rows that a search is planned for, at most: so 64 candidates for each, the most that a curve has
+// (RecallCurve::factor_values), are a number of 32 bits.
+inline constexpr int most_wanted_rows = 1 << 25;
 inline constexpr int max_dims = 16000;  // of a vector, of any type
 
 }  // namespace pgwarp

@@ -25,6 +25,7 @@
 #include "extension/scan/state.h"
 #include "extension/service/client.h"
 #include "extension/service/shards.h"
+#include "extension/limits.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -399,10 +400,10 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
     const IndexOptInfo* info = path->indexinfo;
     const double rows = std::max(1.0, info->tuples);
     const double index_pages = std::max(1.0, static_cast<double>(info->pages));
-    constexpr double most = 1 << 25;
     // Scans of partitions share the rows of LIMIT (scan/partitions.cpp).
     const double share = share_of_parent(root, info->rel);
-    const double limit = root->limit_tuples > 0 ? std::clamp(root->limit_tuples, 1.0, most) : 0;
+    const double limit =
+        root->limit_tuples > 0 ? std::clamp<double>(root->limit_tuples, 1, most_wanted_rows) : 0;
     const double k = limit > 0 ? rows_of_part(limit, share) : 100;
     const WantedScan wanted{static_cast<uint32>(std::ceil(k)),
                             passing_shares(root, path, costs.indexSelectivity)};

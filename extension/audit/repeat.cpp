@@ -13,6 +13,7 @@
 #include "extension/index/effort.h"
 #include "extension/index/page.h"
 #include "extension/scan/scan.h"
+#include "extension/limits.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -64,7 +65,6 @@ uint32 times_effort(uint32 first, double least_times, uint32 wanted, uint32 most
 
 // Sets this process's effort for the search.
 void set_effort(const MetaPage& meta, const AuditRecord& record) {
-    constexpr uint32 most_candidates = 1000000;
     settings.target_recall = record.target;
     const bool with_conditions = record.conditions > 0;
     const uint32 mean_probes = choose_effort(meta, record.k, with_conditions).probes;
@@ -79,7 +79,7 @@ void set_effort(const MetaPage& meta, const AuditRecord& record) {
     settings.probes = static_cast<int>(times_effort(first, least_lists, effort.probes, meta.lists));
     settings.candidates =
         static_cast<int>(times_effort(std::max(record.candidates, record.k), least_candidates,
-                                      effort.candidates, most_candidates));
+                                      effort.candidates, max_candidates));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "extension/create/bulk.h"
 #include "extension/index/attributes.h"
 #include "extension/index/model.h"
+#include "extension/util/large_memory.h"
 
 extern "C" {
 #include "access/xlog.h"
@@ -174,12 +175,6 @@ void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry) {
         put_refinement(writer->refinements + Size{slot / layout.refinement.per_page} * BLCKSZ,
                        layout, slot, entry);
     ++writer->rows;
-}
-
-char* alloc_pages(Size count) {
-    // Direct I/O bypasses the kernel's cache and needs memory aligned to whole pages.
-    constexpr Size alignment = 4096;
-    return reinterpret_cast<char*>(TYPEALIGN(alignment, palloc(count * BLCKSZ + alignment)));
 }
 
 void bulk_pages(BulkWriter* writer, BlockNumber first, char* pages, BlockNumber count) {

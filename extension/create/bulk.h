@@ -35,9 +35,6 @@ struct BulkWriter {
     char* refinements;  // its refinement pages, which will follow it
 };
 
-// Memory for pages, aligned for direct I/O.
-char* alloc_pages(Size count);
-
 // Writes the metapage and, in a trained index, the model, on consecutive pages.
 BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* model);
 

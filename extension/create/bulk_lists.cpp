@@ -4,6 +4,7 @@
 #include "extension/create/bulk_lists.h"
 #include "extension/guard.h"
 #include "extension/index/lists.h"
+#include "extension/util/large_memory.h"
 
 extern "C" {
 #include "access/xlog.h"

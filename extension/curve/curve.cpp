@@ -184,8 +184,7 @@ float measured_error(const CurveCounts& counts, uint32 steps, int k) {
                 std::max(0.0, counts.squares[k][step][f] / counts.queries[k] - recall * recall);
             alternatives += recall * (1 - recall);
         }
-    constexpr double unknown = 0.75;
-    if (alternatives == 0) return unknown;
+    if (alternatives == 0) return RecallCurve::unknown_error;
     return static_cast<float>(std::clamp(std::sqrt(variance / alternatives), 0.3, 1.0));
 }
 

@@ -49,8 +49,7 @@ size_t build_memory() {
 }
 
 size_t host_build_memory() {
-    constexpr size_t by_default = size_t{1} << 30;
-    return settings.build_memory > 0 ? build_memory() : by_default;
+    return settings.build_memory > 0 ? build_memory() : host_memory;
 }
 
 bool keep_one_device(const Device& device) {

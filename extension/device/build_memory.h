@@ -28,7 +28,9 @@ MemoryCharge* build_charge(int place);
 
 // pgwarp.build_memory in bytes; 0: the device's default.
 size_t build_memory();
-// The same where the host stands in for a device; never 0.
+// Memory of a host that stands in for a device: for the service, and as much for builds.
+inline constexpr size_t host_memory = size_t{1} << 30;
+// build_memory() where the host stands in for a device; never 0.
 size_t host_build_memory();
 
 // Counts one more session that keeps its devices, of which this is one. False: sessions already

@@ -21,9 +21,7 @@ namespace pgwarp {
 
 namespace {
 
-// In multiplications: opening a device takes about as long as this much work takes on a CPU.
-constexpr double min_work_for_a_device = 1e10;
-// And opening another one, beside a device.
+// In multiplications: opening another device takes as long as this much work on the first.
 constexpr double min_work_for_another = 1e12;
 
 using Devices = std::vector<std::unique_ptr<Device>>;

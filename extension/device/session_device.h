@@ -39,6 +39,9 @@ struct SessionDevice {
     }
 };
 
+// In multiplications: opening a device takes about as long as this much work takes on a CPU.
+inline constexpr double min_work_for_a_device = 1e10;
+
 // Whether pgwarp.build_executor sends this much work, in multiplications, to a device, should one
 // exist.
 bool wants_device(double work);

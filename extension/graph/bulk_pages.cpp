@@ -1,4 +1,5 @@
 #include "extension/graph/bulk_pages.h"
+#include "extension/util/large_memory.h"
 
 extern "C" {
 #include "access/xlog.h"
@@ -50,15 +51,12 @@ void write_pages(BulkPages* pages) {
 }  // namespace
 
 BulkPages* open_bulk_pages(Relation relation) {
-    // Direct I/O bypasses the kernel's cache and needs memory aligned to whole pages.
-    constexpr Size alignment = 4096;
     BulkPages* pages = static_cast<BulkPages*>(palloc0(sizeof(BulkPages)));
     pages->relation = relation;
     pages->logged = RelationNeedsWAL(relation);
     pages->redo = GetRedoRecPtr();
     pages->first = RelationGetNumberOfBlocks(relation);
-    pages->pages = reinterpret_cast<char*>(
-        TYPEALIGN(alignment, palloc(Size{BulkPages::at_once} * BLCKSZ + alignment)));
+    pages->pages = alloc_pages(BulkPages::at_once);
     return pages;
 }
 

@@ -13,6 +13,7 @@
 #include "extension/graph/given_lists.h"
 #include "extension/graph/metric.h"
 #include "extension/graph/table.h"
+#include "extension/util/prefetch.h"
 
 extern "C" {
 #include "utils/lsyscache.h"
@@ -214,15 +215,12 @@ class ListCheck {
     }
 
     void prefetch_ends(Size row) const {
-        constexpr Size line = 64;
         const uint32 length = length_of(row);
         if (length == 0) return;
         for (const uint32 i : {uint32{0}, length - 1}) {
             const uint32 dst = list(row)[i].row;
             if (dst == no_row) continue;
-            const char* vector = reinterpret_cast<const char*>(set_.rows + Size{dst} * set_.dims);
-            for (Size at = 0; at < set_.dims * sizeof(float); at += line)
-                __builtin_prefetch(vector + at);
+            prefetch_lines(set_.rows + Size{dst} * set_.dims, set_.dims * sizeof(float));
         }
     }
 

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "extension/index/buffers.h"
+#include "extension/util/prefetch.h"
 
 extern "C" {
 #include "pgstat.h"
@@ -11,8 +12,6 @@ extern "C" {
 namespace pgwarp {
 
 namespace {
-
-constexpr int line = 64;  // bytes of a cache line
 
 // The buffers in which a backend last found the blocks of an index; hangs on the relcache entry. A
 // scan reads hundreds of pages that stay in the buffer cache, and the lookup of a buffer costs more
@@ -130,7 +129,7 @@ Page prefetch_list_page(Relation index, BlockNumber block) {
     if (!recent || block >= recent->count || !BufferIsValid(recent->buffers[block])) return nullptr;
     Page page = BufferGetPage(recent->buffers[block]);
     __builtin_prefetch(page);
-    __builtin_prefetch(static_cast<char*>(page) + BLCKSZ - line);
+    __builtin_prefetch(static_cast<char*>(page) + BLCKSZ - cache_line);
     return page;
 }
 
@@ -151,7 +150,7 @@ void prefetch_entries(Page page, const EntryLayout& layout) {
     // scanned.
     const char* entries = static_cast<const char*>(page);
     const Size end = page_begin + layout.tids_at;
-    for (Size at = 0; at < end; at += line) __builtin_prefetch(entries + at, 0, 2);
+    for (Size at = 0; at < end; at += cache_line) __builtin_prefetch(entries + at, 0, 2);
 }
 
 }  // namespace pgwarp

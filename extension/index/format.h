@@ -146,6 +146,7 @@ struct RecallCurve {
 
     uint32
         queries[ks];  // that measured this k; 0: none, because there are too few rows or neighbors
+    static constexpr float unknown_error = 0.75f;  // where no recall was between 0.8 and 0.995
     // Standard error of a recall p: this times sqrt(p (1 - p) / queries). It would be 1 if the
     // neighbors of a query were always found or missed together.
     float error[ks];

@@ -106,10 +106,9 @@ RecallCurve converted(const FirstCurve& first) {
     std::copy_n(first.scanned, curve.steps, curve.scanned);
     for (int k = 0; k < RecallCurve::ks && first.queries > 0; ++k) {
         const int from = RecallCurve::k_values[k] <= 10 ? 0 : 1;
-        constexpr float unknown = 0.75f;
         if (RecallCurve::k_values[k] > 100) continue;
         curve.queries[k] = first.queries;
-        curve.error[k] = unknown;
+        curve.error[k] = RecallCurve::unknown_error;
         for (uint32 step = 0; step < curve.steps; ++step)
             std::copy_n(first.recall[from][step], RecallCurve::factors, curve.recall[k][step]);
     }

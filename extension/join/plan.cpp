@@ -312,10 +312,9 @@ bool fits_device(const IndexPath* scan, double limit) {
 
 // By the estimates of knn_join, in seconds. A scan by the service takes a fifth of a millisecond.
 void add_device_path(const Join& join, Path* outer, Path* inner, List* scans, double limit) {
-    constexpr double enough = 1e10;
     constexpr double served_scan = 1.8e-4;
     constexpr double batched = 0.65;
-    if (!wants_device(enough)) return;
+    if (!wants_device(min_work_for_a_device)) return;
     double by_scans = 0;
     double on_device = seconds_of_start;
     for (const ListCell* cell = list_head(scans); cell; cell = lnext(scans, cell)) {

@@ -11,6 +11,7 @@
 #include "extension/index/table_rows.h"
 #include "extension/scan/exact.h"
 #include "extension/knn/batch_state.h"
+#include "extension/limits.h"
 #include "extension/settings.h"
 #include "extension/util/pause.h"
 
@@ -139,10 +140,10 @@ Size query_bytes(const KnnBatch* batch) {
 // The k nearest rows that pass are among this many, or some more: fewer may pass by chance.
 uint32 rows_to_search(const KnnBatch* batch) {
     constexpr double more = 1.2;
-    constexpr double most = 1 << 25;
     if (!batch->index->check.passes) return batch->k;
     const double share = std::clamp(batch->index->check.share, 1e-6, 1.0);
-    return static_cast<uint32>(std::ceil(std::min(more * batch->k / share, most)));
+    return static_cast<uint32>(
+        std::ceil(std::min<double>(more * batch->k / share, most_wanted_rows)));
 }
 
 // Room is 0 where memory does not hold one query.

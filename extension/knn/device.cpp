@@ -209,8 +209,7 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     double rows = 0;
     for (uint32 i = 0; i < knn->table_count; ++i) rows += estimated_rows(knn->tables[i]);
     // is_worth_it() has decided; the products say to how many devices.
-    constexpr double enough = 1e10;
-    const double products = std::max(queries * rows * index.dims, enough);
+    const double products = std::max(queries * rows * index.dims, min_work_for_a_device);
     if (rows > 0)
         knn->device = begin_device_work(is_worth_it(index, rows, queries) ? products : 0,
                                         1 + max_parallel_workers_per_gather);

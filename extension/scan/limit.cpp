@@ -16,6 +16,7 @@
 #include "extension/scan/lend.h"
 #include "extension/scan/limit.h"
 #include "extension/scan/noted_scan.h"
+#include "extension/limits.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -272,7 +273,6 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     // Caps the rows for selective filter conditions: the first round should be smaller than LIMIT
     // divided by a tiny selectivity.
     constexpr double most_for_conditions = 10000;
-    constexpr double most = 1 << 25;
     const ScanNote* note = find_note(scan);
     if (!note) return {unknown, 0, unknown, 0};
     const bool known = note->limit && !note->limit->noCount;
@@ -286,8 +286,10 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     const double share = passing_share(note);
     const double some_more = share < 1 ? std::sqrt(rows) : 0;
     const double passing = std::min((rows + some_more) / share, most_for_conditions);
-    return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),
-            known ? static_cast<Size>(rows) : 0, static_cast<uint32>(std::clamp(rows, 1.0, most)),
+    const auto bounded = [](double wanted) {
+        return static_cast<uint32>(std::clamp<double>(wanted, 1, most_wanted_rows));
+    };
+    return {bounded(std::max(rows, passing)), known ? static_cast<Size>(rows) : 0, bounded(rows),
             of_group};
 }
 

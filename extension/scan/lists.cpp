@@ -29,6 +29,7 @@
 #include "extension/scan/gather.h"
 #include "extension/scan/state.h"
 #include "extension/scan/tables.h"
+#include "extension/limits.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -477,10 +478,9 @@ uint32 longer_limit(Size limit, double rows) {
     // A share of few rows is an estimate: a step goes no further than this.
     constexpr double least_step = 2;
     constexpr double longest_step = 8;
-    constexpr double most = 1 << 25;
     const auto before = static_cast<double>(limit);
     const double next = std::clamp(rows, least_step * before, longest_step * before);
-    return static_cast<uint32>(std::min(next, most));
+    return static_cast<uint32>(std::min<double>(next, most_wanted_rows));
 }
 
 bool search_for_more(Relation index, ScanState* s, double rows) {

@@ -29,6 +29,7 @@
 #include "extension/scan/tables.h"
 #include "extension/scan/visit.h"
 #include "extension/settings.h"
+#include "extension/util/prefetch.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -59,13 +60,10 @@ double exact_units(const ScanState* s, double distance) {
 // Prefetches the record of a candidate that is scored soon.
 void prefetch_record(Relation index, const ScanState* s, const RefinementLayout& layout,
                      uint32 place) {
-    constexpr Size line = 64;
     if (place == 0) return;
     Page page = prefetch_list_page(index, s->refined.blocks[NotedPlace::block(place)]);
     if (!page) return;
-    const char* record =
-        reinterpret_cast<const char*>(page_record(page, layout, NotedPlace::record(place)));
-    for (Size at = 0; at < layout.stride; at += line) __builtin_prefetch(record + at);
+    prefetch_lines(page_record(page, layout, NotedPlace::record(place)), layout.stride);
 }
 
 // The refinement page that was read last, share-locked.

@@ -48,10 +48,9 @@ class SharedCounts final : public ListChangeCounts {
 int own_fault = static_cast<int>(Fault::none);
 
 std::unique_ptr<Device> open_device(int number, OpenError* error) {
-    constexpr size_t host_budget = size_t{1} << 30;
     const int sharers = sharers_of(number);
     if (number == host_device)
-        return make_stand_in_device(1, memory_budget(host_budget / static_cast<size_t>(sharers)));
+        return make_stand_in_device(1, memory_budget(host_memory / static_cast<size_t>(sharers)));
     DeviceOptions options;
     options.device = number;
     options.memory_budget = memory_budget(0);

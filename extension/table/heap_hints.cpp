@@ -1,4 +1,5 @@
 #include "extension/table/heap_hints.h"
+#include "extension/util/prefetch.h"
 
 extern "C" {
 #include "access/heapam.h"
@@ -103,10 +104,9 @@ void prefetch_tuple(Relation heap, const ItemPointerData& tid) {
     // address to prefetch.
     Page page = BufferGetPage(buffer);
     const uint32 offset = PageGetItemId(page, ItemPointerGetOffsetNumberNoCheck(&tid))->lp_off;
-    constexpr uint32 line = 64;
-    constexpr uint32 lines = 8;
-    const char* tuple = static_cast<char*>(page) + offset % BLCKSZ;
-    for (uint32 i = 0; i < lines; ++i) __builtin_prefetch(tuple + i * line);
+    // A row of few columns, or the header and TOAST pointers of another.
+    constexpr Size bytes = 8 * cache_line;
+    prefetch_lines(static_cast<char*>(page) + offset % BLCKSZ, bytes);
 }
 
 }  // namespace pgwarp

@@ -22,4 +22,10 @@ inline void* alloc_large(MemoryContext context, Size bytes) {
     return memory;
 }
 
+// Pages to write to a file. Direct I/O bypasses the kernel's cache, and wants them aligned so.
+inline char* alloc_pages(Size count) {
+    constexpr Size alignment = 4096;
+    return reinterpret_cast<char*>(TYPEALIGN(alignment, palloc(count * BLCKSZ + alignment)));
+}
+
 }  // namespace pgwarp

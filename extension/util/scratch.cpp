@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "extension/util/scratch.h"
+#include "extension/util/prefetch.h"
 
 extern "C" {
 #include "utils/memutils.h"
@@ -67,8 +68,7 @@ Scratch* open_scratch(MemoryContext context) {
 }
 
 void* scratch_try_alloc(Scratch* scratch, Size bytes) {
-    constexpr Size line = 64;
-    const Size rounded = TYPEALIGN(line, bytes);
+    const Size rounded = TYPEALIGN(cache_line, bytes);
     const Block* block = scratch->block;
     if (!block || rounded > bytes_of(block) - scratch->used) return nullptr;
     void* piece = block->memory + scratch->used;
