@@ -99,11 +99,14 @@ bool check_devices(char** value, void**, GucSource) {
     return false;
 }
 
+// PGC_POSTMASTER settings can be defined at server start only. In a session that loads the library
+// later they have no effect, and are defined for SHOW.
+GucContext start_context() {
+    return process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP;
+}
+
 void define_service_settings() {
-    // PGC_POSTMASTER settings can be defined at server start only. In a session that loads the
-    // library later they have no effect, and are defined for SHOW.
-    const GucContext at_start =
-        process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP;
+    const GucContext at_start = start_context();
     DefineCustomEnumVariable(
         "ivfpq.executor", "Sets who searches the lists of an index.",
         "cpu reads the index pages in the session's own process; service asks the pgwarp service, "
@@ -164,6 +167,10 @@ void define_service_settings() {
         "0 never ends it. Opening the devices may take ten times as long.",
         &settings.watchdog_timeout, settings.watchdog_timeout, 0, INT_MAX / 10, PGC_SIGHUP,
         GUC_UNIT_MS, nullptr, nullptr, nullptr);
+}
+
+void define_test_settings() {
+    const GucContext at_start = start_context();
     DefineCustomBoolVariable("pgwarp.debug_refine",
                              "Ranks candidates by the finer codes of an index that has them.",
                              "Off, a scan visits the rows of all candidates. For tests of pgwarp.",
@@ -196,7 +203,6 @@ void define_service_settings() {
                             "For tests of pgwarp.", &settings.pause_after, settings.pause_after, 0,
                             INT_MAX, PGC_SUSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr,
                             nullptr, nullptr);
-    compat_reserve_prefix("pgwarp");
 }
 
 }  // namespace
@@ -238,8 +244,8 @@ void define_settings() {
                             "Sets how many rows a scan first ranks by exact distance.",
                             "0 lets the index choose from its recall curve and "
                             "ivfpq.target_recall.",
-                            &settings.candidates, settings.candidates, 0, 1000000, PGC_USERSET, 0,
-                            nullptr, nullptr, nullptr);
+                            &settings.candidates, settings.candidates, 0, max_candidates,
+                            PGC_USERSET, 0, nullptr, nullptr, nullptr);
     DefineCustomRealVariable(
         "ivfpq.target_recall", "Sets the share of true neighbors a scan aims to find.",
         "1 is an exact search, which reads all rows.", &settings.target_recall,
@@ -269,7 +275,9 @@ void define_settings() {
         &settings.audit_every, settings.audit_every, 0, INT_MAX, PGC_SUSET, 0, nullptr, nullptr,
         nullptr);
     define_service_settings();
+    define_test_settings();
     compat_reserve_prefix("ivfpq");
+    compat_reserve_prefix("pgwarp");
 }
 
 }  // namespace pgwarp

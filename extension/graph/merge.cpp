@@ -44,6 +44,23 @@ void check_disjoint(const GraphSet& set, const KeyedRow* sorted) {
                                     "rows added to one table there is knn_graph_append().")));
 }
 
+void check_neighbors(const GivenGraph& graph, uint32 k) {
+    if (graph.edges.count > 0 && k > graph.neighbors)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("k cannot be greater than that of the graphs"),
+                        errdetail("k is %u, graph \"%s\" has %u neighbors of a row.", k,
+                                  get_rel_name(graph.graph), graph.neighbors)));
+}
+
+void check_together(const GraphSet& first, const GraphSet& second) {
+    if (second.dims != first.dims && first.count > 0 && second.count > 0)
+        ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
+                        errmsg("different vector dimensions %u and %u", first.dims, second.dims)));
+    if (first.count + second.count > most_graph_rows)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("a graph can have %zu rows at most", most_graph_rows)));
+}
+
 }  // namespace
 
 }  // namespace pgwarp
@@ -68,30 +85,18 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     KeyNames* keys = names_in_result(result, 0, graph_memory());
     GivenGraph given[] = {read_given_graph(graphs[0], keys), read_given_graph(graphs[1], keys)};
     const uint32 k = wanted_neighbors(fcinfo, 6, common_neighbors(given[0], given[1]));
-    for (const GivenGraph& graph : given)
-        if (graph.edges.count > 0 && k > graph.neighbors)
-            ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                            errmsg("k cannot be greater than that of the graphs"),
-                            errdetail("k is %u, graph \"%s\" has %u neighbors of a row.", k,
-                                      get_rel_name(graph.graph), graph.neighbors)));
+    for (const GivenGraph& graph : given) check_neighbors(graph, k);
     GraphJob job = make_graph_job(fcinfo, metric, static_cast<int32>(k), {8, 9, 10});
     const GraphRoom room{job.options.degree, job.k, job.threads};
-    const char* key = NameStr(*PG_GETARG_NAME(4));
-    const char* vector_column = NameStr(*PG_GETARG_NAME(5));
-    TableColumns columns = {tables[0], vector_column, key};
+    TableColumns columns = {tables[0], NameStr(*PG_GETARG_NAME(5)), NameStr(*PG_GETARG_NAME(4))};
     columns.names = keys;
     GraphSet set = read_graph_set(columns, metric, room);
     columns.table = tables[1];
     GraphSet second = read_graph_set(columns, metric, room);
     const Size border = set.count;
-    if (second.dims != set.dims && border > 0 && second.count > 0)
-        ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
-                        errmsg("different vector dimensions %u and %u", set.dims, second.dims)));
+    check_together(set, second);
     set.dims = border > 0 ? set.dims : second.dims;
     const Size count = border + second.count;
-    if (count > most_graph_rows)
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("a graph can have %zu rows at most", most_graph_rows)));
     const bool fits =
         !set.file && !second.file && count <= rows_in_memory(room, std::max(set.dims, 1u));
     start_builder(&job, count, set.dims, false);

@@ -194,6 +194,14 @@ uint32 largest_rank(const TableEdges& edges) {
     return static_cast<uint32>(most);
 }
 
+void check_memory(Size bytes) {
+    if (bytes > static_cast<Size>(maintenance_work_mem) * 1024)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                               bytes / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                        errhint("Ask for fewer samples.")));
+}
+
 }  // namespace
 
 }  // namespace pgwarp
@@ -218,13 +226,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
         close_table_reader(reader);
         PG_RETURN_NULL();
     }
-    const Size bytes =
-        Size{sample.room} * (sample.dims * sizeof(float) + 2 * 64 * sizeof(Neighbor));
-    if (bytes > static_cast<Size>(maintenance_work_mem) * 1024)
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                               bytes / (1024 * 1024) + 1, maintenance_work_mem / 1024),
-                        errhint("Ask for fewer samples.")));
+    check_memory(Size{sample.room} * (sample.dims * sizeof(float) + 2 * 64 * sizeof(Neighbor)));
     sample.rows = static_cast<float*>(MemoryContextAllocHuge(
         CurrentMemoryContext, Size{sample.room} * sample.dims * sizeof(float)));
     sample.keys = static_cast<int64*>(palloc(sample.room * sizeof(int64)));
@@ -244,12 +246,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
 
     Search search = {metric, &sample, k, nullptr, nullptr, 0};
     const Size places = Size{sample.count} * (k + 1);
-    if (places * sizeof(Neighbor) > static_cast<Size>(maintenance_work_mem) * 1024)
-        ereport(ERROR,
-                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                 errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                        places * sizeof(Neighbor) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
-                 errhint("Ask for fewer samples.")));
+    check_memory(places * sizeof(Neighbor));
     search.nearest = static_cast<Neighbor*>(
         MemoryContextAllocHuge(CurrentMemoryContext, places * sizeof(Neighbor)));
     std::fill_n(search.nearest, places, Neighbor{std::numeric_limits<float>::infinity(), 0});
@@ -266,10 +263,8 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
         measure_named(search, rows, keys, count);
     });
     close_table_reader(reader);
-    double hits = 0;
-    for (Size i = 0; i < search.named_count; ++i) {
-        const Named& named = search.named[i];
-        if (named.distance <= farthest_of(search, named.query)) ++hits;
-    }
-    PG_RETURN_FLOAT8(hits / (static_cast<double>(sample.count) * k));
+    const auto hits = std::count_if(
+        search.named, search.named + search.named_count,
+        [&](const Named& named) { return named.distance <= farthest_of(search, named.query); });
+    PG_RETURN_FLOAT8(static_cast<double>(hits) / (static_cast<double>(sample.count) * k));
 }

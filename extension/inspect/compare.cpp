@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "kernels/compare_codes.h"
 #include "kernels/executor.h"
@@ -164,6 +165,18 @@ void add_result(ReturnSetInfo* result, const CodeTrial& trial, const CodeQuality
     tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+void check_sample(const Sample& sample, int bytes) {
+    if (sample.count < static_cast<uint32>(min_sample))
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                        errmsg("too few rows to compare quantizers with"),
+                        errdetail("There are %u, and %d are needed.", sample.count, min_sample)));
+    if (static_cast<uint32>(bytes) > sample.dims)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("bytes cannot be greater than the number of dimensions"),
+                 errdetail("bytes is %d, the column has %u dimensions.", bytes, sample.dims)));
+}
+
 }  // namespace
 
 }  // namespace pgwarp
@@ -186,15 +199,7 @@ PGWARP_FUNCTION(ivfpq_compare) {
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
 
     const Sample sample = draw_sample(sample_query(table, column), static_cast<uint32>(wanted));
-    if (sample.count < static_cast<uint32>(min_sample))
-        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                        errmsg("too few rows to compare quantizers with"),
-                        errdetail("There are %u, and %d are needed.", sample.count, min_sample)));
-    if (static_cast<uint32>(bytes) > sample.dims)
-        ereport(ERROR,
-                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                 errmsg("bytes cannot be greater than the number of dimensions"),
-                 errdetail("bytes is %d, the column has %u dimensions.", bytes, sample.dims)));
+    check_sample(sample, bytes);
 
     const bool rotations = sample.dims <= static_cast<uint32>(max_rotated_dims);
     if (rotations) check_lapack(quantizer_name(QuantizerKind::opq), ERROR);
@@ -218,9 +223,10 @@ PGWARP_FUNCTION(ivfpq_compare) {
     const bool sums = rotations && can_compare_sums(static_cast<uint32>(bytes), sample);
     for (const CodeKind kind : {CodeKind::pq, CodeKind::opq, CodeKind::lsq})
         for (const uint32 bits : {8u, 4u}) {
-            if (kind == CodeKind::opq && !rotations) continue;
-            if (kind == CodeKind::lsq && (!sums || bits == 4)) continue;
-            if (bits == 4 && static_cast<uint32>(bytes) > sample.dims / 2) continue;
+            if ((kind == CodeKind::opq && !rotations) ||
+                (kind == CodeKind::lsq && (!sums || bits == 4)) ||
+                (bits == 4 && static_cast<uint32>(bytes) > sample.dims / 2))
+                continue;
             const CodeTrial trial{kind, bits, static_cast<uint32>(bytes)};
             CodeQuality quality;
             CHECK_FOR_INTERRUPTS();
@@ -230,9 +236,6 @@ PGWARP_FUNCTION(ivfpq_compare) {
             });
             add_result(result, trial, quality);
         }
-    guarded([&] {
-        delete tools->object;
-        tools->object = nullptr;
-    });
+    guarded([&] { delete std::exchange(tools->object, nullptr); });
     return Datum{0};
 }

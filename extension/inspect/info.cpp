@@ -190,76 +190,85 @@ void put_curve(ReturnSetInfo* result, Oid index, const RecallCurve& curve, int k
     }
 }
 
+struct ListSizes {
+    int64 rows;
+    int64 pages;
+    int64 empty;     // lists
+    int64* lengths;  // (lists), sorted
+};
+
+ListSizes read_list_sizes(Relation index, const MetaPage& meta) {
+    ListSizes sizes = {};
+    sizes.lengths = static_cast<int64*>(palloc(Max(meta.lists, 1u) * sizeof(int64)));
+    for (uint32 list = 0; list < meta.lists; ++list) {
+        CHECK_FOR_INTERRUPTS();
+        sizes.lengths[list] = list_length(index, meta, list);
+        sizes.pages += read_place(index, meta, list).pages;
+        sizes.rows += sizes.lengths[list];
+        sizes.empty += sizes.lengths[list] == 0;
+    }
+    std::sort(sizes.lengths, sizes.lengths + meta.lists);
+    if (meta.has_undirected_list) {
+        sizes.rows += list_length(index, meta, undirected_list(meta));
+        sizes.pages += read_place(index, meta, undirected_list(meta)).pages;
+    }
+    return sizes;
+}
+
+void add_list_lengths(const MetaPage& meta, const ListSizes& sizes, RowBuilder* row) {
+    if (meta.lists == 0) {
+        for (int i = 0; i < 4; ++i) row->add_null();
+        return;
+    }
+    row->add(Int64GetDatum(sizes.empty));
+    row->add(Int64GetDatum(sizes.lengths[0]));
+    row->add(Int64GetDatum(sizes.lengths[meta.lists / 2]));
+    row->add(Int64GetDatum(sizes.lengths[meta.lists - 1]));
+}
+
 void put_info(ReturnSetInfo* result, Relation index) {
     const MetaPage meta = read_meta(index);
     const bool trained = meta.lists > 0;
-
-    int64* lengths = static_cast<int64*>(palloc(Max(meta.lists, 1u) * sizeof(int64)));
-    int64 rows = 0;
-    int64 list_pages = 0;
-    int64 empty = 0;
-    for (uint32 list = 0; list < meta.lists; ++list) {
-        CHECK_FOR_INTERRUPTS();
-        lengths[list] = list_length(index, meta, list);
-        list_pages += read_place(index, meta, list).pages;
-        rows += lengths[list];
-        empty += lengths[list] == 0;
-    }
-    std::sort(lengths, lengths + meta.lists);
-    if (meta.has_undirected_list) {
-        rows += list_length(index, meta, undirected_list(meta));
-        list_pages += read_place(index, meta, undirected_list(meta)).pages;
-    }
+    const ListSizes sizes = read_list_sizes(index, meta);
     const int64 pending = list_length(index, meta, pending_list);
     const int64 pages = RelationGetNumberOfBlocks(index);
     const int64 model_pages = trained ? training_end(meta) - meta.centroids : 0;
     const Effort effort = choose_effort(meta, shown_rows, false);
 
     RowBuilder row = {};
+    const auto add_if_trained = [&](Datum value) {
+        if (trained)
+            row.add(value);
+        else
+            row.add_null();
+    };
     row.add(BoolGetDatum(trained));
     row.add(Int32GetDatum(static_cast<int32>(meta.dims)));
     row.add(CStringGetTextDatum(sql_name(meta.metric)));
     row.add(attribute_names(index));
-    if (trained) {
-        row.add(Int32GetDatum(static_cast<int32>(meta.lists)));
-        row.add(Int32GetDatum(static_cast<int32>(meta.m)));
-    } else {
-        row.add_null();
-        row.add_null();
-    }
+    add_if_trained(Int32GetDatum(static_cast<int32>(meta.lists)));
+    add_if_trained(Int32GetDatum(static_cast<int32>(meta.m)));
     row.add(Int32GetDatum(meta.bits));
     row.add(CStringGetTextDatum(quantizer_name(meta.quantizer)));
     row.add(Int32GetDatum(static_cast<int32>(meta.code_dims)));
     row.add(CStringGetTextDatum(refinement_name(meta.refinement)));
-    row.add(Int64GetDatum(rows + pending));
+    row.add(Int64GetDatum(sizes.rows + pending));
     row.add(Int64GetDatum(pending));
     row.add(Int64GetDatum(pages));
     row.add(Int64GetDatum(pages * BLCKSZ));
     row.add(Int64GetDatum(model_pages * BLCKSZ));
-    row.add(Int64GetDatum(list_pages * BLCKSZ));
+    row.add(Int64GetDatum(sizes.pages * BLCKSZ));
     row.add(Int64GetDatum(int64{meta.refinement_pages} * BLCKSZ));
     row.add(Int64GetDatum(int64{meta.pending.pages} * BLCKSZ));
     row.add(Int64GetDatum(int64{meta.free_pages} * BLCKSZ));
-    if (trained) {
-        row.add(Int64GetDatum(empty));
-        row.add(Int64GetDatum(lengths[0]));
-        row.add(Int64GetDatum(lengths[meta.lists / 2]));
-        row.add(Int64GetDatum(lengths[meta.lists - 1]));
-        row.add(Int64GetDatum(meta.training_rows));
-        row.add(Int64GetDatum(static_cast<int64>(meta.rows_at_build)));
-        row.add(Float4GetDatum(meta.quantization_error));
-    } else {
-        for (int i = 0; i < 7; ++i) row.add_null();
-    }
+    add_list_lengths(meta, sizes, &row);
+    add_if_trained(Int64GetDatum(meta.training_rows));
+    add_if_trained(Int64GetDatum(static_cast<int64>(meta.rows_at_build)));
+    add_if_trained(Float4GetDatum(meta.quantization_error));
     row.add(Float8GetDatum(settings.target_recall));
-    if (trained) {
-        const int64 candidates = searches_exactly(meta) ? rows + pending : effort.candidates;
-        row.add(Int32GetDatum(static_cast<int32>(effort.probes)));
-        row.add(Int32GetDatum(static_cast<int32>(std::min<int64>(candidates, PG_INT32_MAX))));
-    } else {
-        row.add_null();
-        row.add_null();
-    }
+    const int64 candidates = searches_exactly(meta) ? sizes.rows + pending : effort.candidates;
+    add_if_trained(Int32GetDatum(static_cast<int32>(effort.probes)));
+    add_if_trained(Int32GetDatum(static_cast<int32>(std::min<int64>(candidates, PG_INT32_MAX))));
     if (has_curve(meta))
         row.add(curve_json(meta.curve, effort.candidates));
     else
@@ -268,13 +277,10 @@ void put_info(ReturnSetInfo* result, Relation index) {
     add_origin(meta, &row);
     row.add(ObjectIdGetDatum(RelationGetRelid(index)));
     add_pending_reason(meta.pending_reason, &row);
-    if (trained)
-        row.add(Int32GetDatum(static_cast<int32>(meta.parents)));
-    else
-        row.add_null();
+    add_if_trained(Int32GetDatum(static_cast<int32>(meta.parents)));
     Assert(row.count == result->setDesc->natts);
     tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
-    pfree(lengths);
+    pfree(sizes.lengths);
 }
 
 }  // namespace

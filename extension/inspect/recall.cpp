@@ -198,6 +198,21 @@ void search_part(const OpenIndex& open, Snapshot snapshot, const Queries& querie
     pfree(const_cast<Neighbor*>(nearest));
 }
 
+// Rows that belong into no list say nothing of how well lists are searched.
+void keep_rows_of_lists(Queries* queries) {
+    queries->vectors = static_cast<VectorView*>(palloc(queries->count * sizeof(VectorView)));
+    const uint32 drawn = std::exchange(queries->count, 0);
+    for (uint32 q = 0; q < drawn; ++q) {
+        const VectorView vector = queries->type.view(queries->values[q]);
+        if (kind_of(queries->metric, vector.values, vector.dims) != RowKind::in_lists) continue;
+        const uint32 at = queries->count++;
+        queries->vectors[at] = vector;
+        queries->values[at] = queries->values[q];
+        queries->tids[at] = queries->tids[q];
+        queries->parts[at] = queries->parts[q];
+    }
+}
+
 }  // namespace
 
 }  // namespace pgwarp
@@ -241,18 +256,7 @@ PGWARP_FUNCTION(ivfpq_recall) {
         close_index(open);
     }
     if (queries.seen < 2) PG_RETURN_NULL();
-    queries.vectors = static_cast<VectorView*>(palloc(queries.count * sizeof(VectorView)));
-    // Rows that belong into no list say nothing of how well lists are searched.
-    const uint32 drawn = std::exchange(queries.count, 0);
-    for (uint32 q = 0; q < drawn; ++q) {
-        const VectorView vector = queries.type.view(queries.values[q]);
-        if (kind_of(queries.metric, vector.values, vector.dims) != RowKind::in_lists) continue;
-        const uint32 at = queries.count++;
-        queries.vectors[at] = vector;
-        queries.values[at] = queries.values[q];
-        queries.tids[at] = queries.tids[q];
-        queries.parts[at] = queries.parts[q];
-    }
+    keep_rows_of_lists(&queries);
     if (queries.count == 0) PG_RETURN_NULL();
 
     const uint32 wanted = static_cast<uint32>(std::min<uint64>(k, queries.seen - 1));

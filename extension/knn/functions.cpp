@@ -147,6 +147,37 @@ ArrayType* array_of_argument(FunctionCallInfo fcinfo) {
 // How the caller gives the queries.
 enum class Given { array, text, vector };
 
+// The elements of an array of vectors.
+struct GivenQueries {
+    VectorType type;
+    Datum* values;
+    Size count;
+};
+
+GivenQueries check_queries(ArrayType* array, const KnnIndex& index) {
+    const VectorType type = VectorType::of(ARR_ELEMTYPE(array));
+    Datum* queries;
+    bool* nulls;
+    int count;
+    deconstruct_array(array, ARR_ELEMTYPE(array), -1, false, TYPALIGN_INT, &queries, &nulls,
+                      &count);
+    for (int i = 0; i < count; ++i) {
+        if (nulls[i])
+            ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+                            errmsg("queries must not contain nulls"),
+                            errdetail("Query %d is null.", i + 1)));
+        const VectorView vector = type.view(queries[i]);
+        if (vector.dims != index.dims)
+            ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
+                            errmsg("different %s dimensions %u and %u", type.name(), vector.dims,
+                                   index.dims),
+                            errdetail("Query %d has %u dimensions, the index has %u.", i + 1,
+                                      vector.dims, index.dims)));
+        check_elements(vector.values, static_cast<int>(vector.dims), type.name());
+    }
+    return {type, queries, static_cast<Size>(count)};
+}
+
 void search_queries(FunctionCallInfo fcinfo, Given given) {
     check_not_null(fcinfo, 0, "index");
     check_not_null(fcinfo, 1, given == Given::vector ? "query_vector" : "queries");
@@ -171,36 +202,18 @@ void search_queries(FunctionCallInfo fcinfo, Given given) {
         array = array_of_text(index, text_to_cstring(PG_GETARG_TEXT_PP(1)));
         check_array();
     }
-    const VectorType type = VectorType::of(ARR_ELEMTYPE(array));
+    const GivenQueries queries = check_queries(array, index);
     const VectorType index_type = type_of(index.index);
-    Datum* queries;
-    bool* nulls;
-    int count;
-    deconstruct_array(array, ARR_ELEMTYPE(array), -1, false, TYPALIGN_INT, &queries, &nulls,
-                      &count);
-    for (int i = 0; i < count; ++i) {
-        if (nulls[i])
-            ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-                            errmsg("queries must not contain nulls"),
-                            errdetail("Query %d is null.", i + 1)));
-        const VectorView vector = type.view(queries[i]);
-        if (vector.dims != index.dims)
-            ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
-                            errmsg("different %s dimensions %u and %u", type.name(), vector.dims,
-                                   index.dims),
-                            errdetail("Query %d has %u dimensions, the index has %u.", i + 1,
-                                      vector.dims, index.dims)));
-        check_elements(vector.values, static_cast<int>(vector.dims), type.name());
-    }
 
-    Search search = open_search(index, k, count);
-    float* vectors = alloc_vectors(search, static_cast<Size>(count));
-    for (Size first = 0; first < static_cast<Size>(count);) {
-        const Size here = std::min(static_cast<Size>(count) - first, search.room);
+    Search search = open_search(index, k, static_cast<double>(queries.count));
+    float* vectors = alloc_vectors(search, queries.count);
+    for (Size first = 0; first < queries.count;) {
+        const Size here = std::min(queries.count - first, search.room);
         for (Size i = 0; i < here; ++i) {
             float* to = vectors + i * index.dims;
-            type.read(reinterpret_cast<varlena*>(DatumGetPointer(queries[first + i])), index.dims,
-                      to);
+            queries.type.read(
+                reinterpret_cast<varlena*>(DatumGetPointer(queries.values[first + i])), index.dims,
+                to);
             index_type.round(to, index.dims);
         }
         search_all(&search, vectors, here, {}, [&](Size query, const KnnRows& found) {

@@ -94,6 +94,16 @@ const char* of_device() {
     proc_exit(1);
 }
 
+void reload_settings() {
+    ConfigReloadPending = false;
+    const int fault = settings.fault;
+    ProcessConfigFile(PGC_SIGHUP);
+    set_own_fault();
+    if (settings.fault != fault)
+        ereport(LOG, (errmsg("pgwarp.debug_fault is now %s",
+                             GetConfigOption("pgwarp.debug_fault", false, false))));
+}
+
 void serve(Worker* worker) {
     // After this time without an event, the worker polls batches only every millisecond.
     constexpr double polled_seconds = 0.005;
@@ -104,15 +114,7 @@ void serve(Worker* worker) {
     bool may_sleep = true;
     while (!ShutdownRequestPending) {
         if (may_sleep) ResetLatch(MyLatch);
-        if (ConfigReloadPending) {
-            ConfigReloadPending = false;
-            const int fault = settings.fault;
-            ProcessConfigFile(PGC_SIGHUP);
-            set_own_fault();
-            if (settings.fault != fault)
-                ereport(LOG, (errmsg("pgwarp.debug_fault is now %s",
-                                     GetConfigOption("pgwarp.debug_fault", false, false))));
-        }
+        if (ConfigReloadPending) reload_settings();
         // While batches run on the device, the worker prepares and starts others behind them.
         repair_rings();
         bool busy = take_searches(worker);
