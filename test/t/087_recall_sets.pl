@@ -1,85 +1,17 @@
-# The target is kept where rows have near duplicates, where the LIMIT stands above what drops rows, among dead row
-# versions, and with conditions that hang together with the vector; and what an index expects of itself is what its
-# searches find. Sets are those of test/include/recall_sets.sql; bench/golden measures the same on larger ones.
-#
-# 200 queries at a target of 0.95 have a standard error of recall@10 below 0.006. Bars are the target less 0.01, for
-# conditions less 0.015.
+# The target is kept where rows have near duplicates, where the LIMIT stands above what drops rows, and among dead row
+# versions; and what an index expects of itself is what its searches find. Sets are those of
+# test/include/recall_sets.sql; bench/golden measures the same on larger ones. Bars are the target less 0.01.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use IvfpqTest;
+use RecallSets;
 
-my $queries = 200;
-my $node = new_node('recall_sets', service => 1,
-	conf => "maintenance_work_mem = 128MB\nivfpq.audit_every = 0\nmax_parallel_workers_per_gather = 0");
-value($node, slurp_file('test/include/recall_sets.sql'));
+my $node = recall_node('recall_sets');
 # Rows that pass nothing but a condition on "chance" are what joins with this table leave.
 value($node, 'CREATE TABLE authors AS SELECT i AS id, i AS rank FROM generate_series(0, 9999) AS i;
 	ALTER TABLE authors ADD PRIMARY KEY (id); ANALYZE authors');
-
-sub make_set
-{
-	my ($set, $rows) = @_;
-	value($node, "SET client_min_messages = warning;
-		SELECT recall.make_source('$set', $rows, $queries, 32); SELECT recall.describe();
-		DROP TABLE IF EXISTS asked, truth;
-		CREATE TABLE asked AS SELECT * FROM recall.queries WHERE kind = 'held_out' ORDER BY id; ANALYZE asked;
-		CREATE TABLE truth (name text, query int, n int, d float8)");
-	return;
-}
-
-sub make_index
-{
-	my ($state) = @_;
-	value($node, "CALL recall.make_table('$state', 'vector_l2_ops', '$state')");
-	return;
-}
-
-# The ten nearest rows of each query among those that pass; `condition` is about row r and query q.
-sub find_truth
-{
-	my ($name, $condition) = @_;
-	value($node, "INSERT INTO truth SELECT '$name', q.id, row_number() OVER (PARTITION BY q.id ORDER BY n.d), n.d
-		FROM asked AS q, LATERAL (SELECT r.v <-> q.v AS d FROM recall.rows AS r WHERE $condition ORDER BY d LIMIT 10) AS n");
-	return;
-}
-
-# The recall of answers (query, d): a row counts if it is as near as the last true one of ten, or of fewer where fewer pass.
-sub recall_of
-{
-	my ($name, $answers, $settings) = @_;
-	$settings //= '';
-	return value($node, "SET enable_seqscan = off; SET enable_sort = off; $settings
-		WITH far AS (SELECT query, max(d) AS d, count(*) AS n FROM truth WHERE name = '$name' GROUP BY query),
-			found AS MATERIALIZED ($answers)
-		SELECT round(avg(hits)::numeric, 4) FROM (
-			SELECT count(*) FILTER (WHERE found.d <= far.d) / far.n::float8 AS hits
-			FROM far LEFT JOIN found USING (query) GROUP BY far.query, far.n) AS s");
-}
-
-# A query of its own for each of the queries, as no join in batches sees it.
-sub scan
-{
-	my ($from) = @_;
-	return "SELECT q.id AS query, s.d FROM asked AS q, LATERAL ($from) AS s";
-}
-my %sources = (pages => "SET ivfpq.executor = cpu; SET ivfpq.enable_batched_join = off;",
-	mirror => "SET ivfpq.executor = service; SET ivfpq.enable_batched_join = off;",
-	batch => "SET ivfpq.executor = cpu;");
-
-sub is_at_least
-{
-	my ($recall, $least, $name) = @_;
-	cmp_ok($recall, '>=', $least, "$name: recall is $recall");
-	return;
-}
-
-sub nearest
-{
-	my ($table, $condition) = @_;
-	return scan("SELECT r.v <-> q.v AS d FROM $table AS r WHERE $condition ORDER BY r.v <-> q.v LIMIT 10");
-}
 
 # Near duplicates: entries of equal code distance count in the curve as scans order them.
 make_set('duplicates', 20000);
@@ -147,80 +79,7 @@ value($node, "INSERT INTO truth SELECT 'cursor', q.id, 300, n.d FROM asked AS q,
 is_at_least(recall_of('cursor', 'SELECT q.id AS query, d FROM asked AS q, LATERAL read_on(q.v) AS d WHERE q.id < 50',
 		$sources{pages}), 0.94, 'the 300 first rows of a cursor');
 
-# Conditions. With its columns the index is no worse than without, up to the target.
-make_index('condition');
-my %conditions = (
-	(map { ("chance, $_ of 10000" => ['chance', $_ / 10000]) } 5000, 1000, 100, 10),
-	(map { ("along, $_ of 10000" => ['along', $_ / 10000]) } 5000, 1000, 100, 10),
-	(map { ("against, $_ of 10000" => ['against', $_ / 10000]) } 5000, 1000, 100, 10),
-	category => ['category', 0], 'far category' => ['far_category', 0]);
-value($node, 'ALTER TABLE asked ADD low int, ADD high int');
-for my $name (sort keys %conditions)
-{
-	my ($condition, $share) = @{ $conditions{$name} };
-	my $column = value($node, "SELECT recall.column_of('$condition')");
-	value($node, "UPDATE asked AS a SET (low, high) = (SELECT low, high FROM
-		recall.window_of('$condition', $share, a.id, a.along, a.category, a.far_category)); VACUUM ANALYZE asked");
-	my $where = "r.$column >= q.low AND r.$column < q.high";
-	find_truth($name, $where);
-	my $filtered = recall_of($name, nearest('plain', $where), $sources{pages});
-	is_at_least($filtered, 0.935, "condition $name, not in the index");
-	for my $source (qw(pages mirror))
-	{
-		my $indexed = recall_of($name, nearest('condition', $where), $sources{$source});
-		is_at_least($indexed, 0.935, "condition $name, in the index, $source");
-		my $least = $filtered < 0.96 ? $filtered - 0.01 : 0.95;
-		is_at_least($indexed, $least, "condition $name: the index finds as much as a filter, $source");
-	}
-}
-
-# Dead row versions.
-make_set('gaussian', 20000);
-make_index($_) for qw(plain dead);
-find_truth('all', 'true');
-for my $source (qw(pages mirror batch))
-{
-	my $before = recall_of('all', nearest('plain', 'true'), $sources{$source});
-	my $after = recall_of('all', nearest('dead', 'true'), $sources{$source});
-	cmp_ok($after, '>=', ($before < 0.95 ? $before : 0.95) - 0.01, "each row updated one and a half times, $source: $before becomes $after");
-}
-# The 1,000 rows nearest to each of eight queries are gone, for this transaction. Batches ask for each query 150 times, so
-# that each of its rows comes 150 times. Eight queries are few, so the mean of three groups is judged.
-my %gone;
-for my $group (0 .. 2)
-{
-	my $chosen = "q.id >= 8 * $group AND q.id < 8 * $group + 8";
-	value($node, "DROP TABLE IF EXISTS gone; CREATE TABLE gone AS SELECT DISTINCT n.id FROM asked AS q,
-		LATERAL (SELECT id FROM recall.rows AS r ORDER BY r.v <-> q.v, id LIMIT 1000) AS n WHERE $chosen;
-		INSERT INTO truth SELECT 'gone $group', q.id, 1, n.d FROM asked AS q,
-			LATERAL (SELECT r.v <-> q.v AS d FROM recall.rows AS r WHERE id NOT IN (SELECT id FROM gone)
-				ORDER BY d LIMIT 10) AS n WHERE $chosen;
-		DROP TABLE IF EXISTS repeated;
-		CREATE TABLE repeated AS SELECT q.id, q.v, i FROM asked AS q, generate_series(1, 150) AS i WHERE $chosen;
-		ALTER TABLE repeated ADD number int GENERATED ALWAYS AS IDENTITY; ANALYZE repeated");
-	my $delete = 'BEGIN; DELETE FROM plain WHERE id IN (SELECT id FROM gone);';
-	for my $source (qw(pages mirror))
-	{
-		push @{ $gone{$source} }, recall_of("gone $group", nearest('plain', 'true') . " WHERE $chosen", "$sources{$source} $delete");
-	}
-	push @{ $gone{LATERAL} }, recall_of("gone $group", "SELECT q.id AS query, s.d FROM repeated AS q, LATERAL
-			(SELECT r.v <-> q.v AS d FROM plain AS r ORDER BY r.v <-> q.v LIMIT 10) AS s WHERE q.i > 0 OFFSET 0",
-		"$sources{batch} $delete") / 150;
-	push @{ $gone{knn_join} }, recall_of("gone $group", "SELECT r.id AS query, j.distance AS d
-			FROM knn_join('repeated', 'number', 'v', 'plain_v', 'id', 10) AS j JOIN repeated AS r ON r.number = j.query_key",
-		"$sources{batch} $delete") / 150;
-}
-for my $shape (sort keys %gone)
-{
-	note("the nearest rows deleted, $shape: @{ $gone{$shape} }");
-	my $mean = ($gone{$shape}[0] + $gone{$shape}[1] + $gone{$shape}[2]) / 3;
-	# 24 queries have a standard error of 0.01.
-	is_at_least($mean, 0.92, "the nearest rows deleted, $shape");
-}
-
 # Coarse codes: the index expects to keep the target, or the build says that it does not.
-make_set('zipf', 20000);
-make_index('plain');
 find_truth('all', 'true');
 my (undef, undef, $notices) = $node->psql('postgres',
 	"DROP INDEX plain_v; CREATE INDEX plain_v ON plain USING ivfpq (v) WITH (m = 1, refine = none)");
@@ -240,6 +99,50 @@ value($node, "SET client_min_messages = warning; SET maintenance_work_mem = '2MB
 $expected = value($node, "SELECT expected_recall FROM ivfpq_info('plain_v')");
 $measured = value($node, "SELECT ivfpq_recall('plain_v', 300)");
 cmp_ok(abs($expected - $measured), '<=', 0.05, "built with 2 MB: recall is $measured where $expected is expected");
+
+# Dead row versions.
+make_set('gaussian', 20000);
+make_index($_) for qw(plain dead);
+find_truth('all', 'true');
+for my $source (qw(pages mirror batch))
+{
+	my $before = recall_of('all', nearest('plain', 'true'), $sources{$source});
+	my $after = recall_of('all', nearest('dead', 'true'), $sources{$source});
+	cmp_ok($after, '>=', ($before < 0.95 ? $before : 0.95) - 0.01, "each row updated one and a half times, $source: $before becomes $after");
+}
+# The 1,000 rows nearest to each of eight queries are gone, for this transaction. Batches ask for each query 50 times, so
+# that each of its rows comes 50 times. Eight queries are few, so the mean of three groups is judged.
+my %gone;
+for my $group (0 .. 2)
+{
+	my $chosen = "q.id >= 8 * $group AND q.id < 8 * $group + 8";
+	value($node, "DROP TABLE IF EXISTS gone; CREATE TABLE gone AS SELECT DISTINCT n.id FROM asked AS q,
+		LATERAL (SELECT id FROM recall.rows AS r ORDER BY r.v <-> q.v, id LIMIT 1000) AS n WHERE $chosen;
+		INSERT INTO truth SELECT 'gone $group', q.id, 1, n.d FROM asked AS q,
+			LATERAL (SELECT r.v <-> q.v AS d FROM recall.rows AS r WHERE id NOT IN (SELECT id FROM gone)
+				ORDER BY d LIMIT 10) AS n WHERE $chosen;
+		DROP TABLE IF EXISTS repeated;
+		CREATE TABLE repeated AS SELECT q.id, q.v, i FROM asked AS q, generate_series(1, 50) AS i WHERE $chosen;
+		ALTER TABLE repeated ADD number int GENERATED ALWAYS AS IDENTITY; ANALYZE repeated");
+	my $delete = 'BEGIN; DELETE FROM plain WHERE id IN (SELECT id FROM gone);';
+	for my $source (qw(pages mirror))
+	{
+		push @{ $gone{$source} }, recall_of("gone $group", nearest('plain', 'true') . " WHERE $chosen", "$sources{$source} $delete");
+	}
+	push @{ $gone{LATERAL} }, recall_of("gone $group", "SELECT q.id AS query, s.d FROM repeated AS q, LATERAL
+			(SELECT r.v <-> q.v AS d FROM plain AS r ORDER BY r.v <-> q.v LIMIT 10) AS s WHERE q.i > 0 OFFSET 0",
+		"$sources{batch} $delete") / 50;
+	push @{ $gone{knn_join} }, recall_of("gone $group", "SELECT r.id AS query, j.distance AS d
+			FROM knn_join('repeated', 'number', 'v', 'plain_v', 'id', 10) AS j JOIN repeated AS r ON r.number = j.query_key",
+		"$sources{batch} $delete") / 50;
+}
+for my $shape (sort keys %gone)
+{
+	note("the nearest rows deleted, $shape: @{ $gone{$shape} }");
+	my $mean = ($gone{$shape}[0] + $gone{$shape}[1] + $gone{$shape}[2]) / 3;
+	# 24 queries have a standard error of 0.01.
+	is_at_least($mean, 0.92, "the nearest rows deleted, $shape");
+}
 
 $node->stop;
 done_testing();
