@@ -8,6 +8,9 @@
 
 namespace pgwarp {
 
+// Of the number of a vertex, a community, a position or a level: there is none.
+inline constexpr uint32_t unset = 0xffffffff;
+
 // Each array is (count). A NaN distance counts as infinite.
 struct KeyedEdges {
     const int64_t* src;

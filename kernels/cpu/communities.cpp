@@ -17,7 +17,6 @@ namespace pgwarp {
 namespace {
 
 constexpr size_t vertices_in_piece = 1 << 12;
-constexpr uint32_t nobody = std::numeric_limits<uint32_t>::max();
 
 // --- weights
 
@@ -75,10 +74,10 @@ CommunityGraph weighted_graph(Workers& workers, const NeighborGraph& graph,
 // Renumbers groups, whose numbers are below `range`, from 0 on, in the order of their first nodes.
 // Returns how many there are.
 size_t number_groups(std::vector<uint32_t>& group_of, size_t range) {
-    std::vector<uint32_t> numbers(range, nobody);
+    std::vector<uint32_t> numbers(range, unset);
     uint32_t next = 0;
     for (uint32_t& group : group_of) {
-        if (numbers[group] == nobody) numbers[group] = next++;
+        if (numbers[group] == unset) numbers[group] = next++;
         group = numbers[group];
     }
     return next;

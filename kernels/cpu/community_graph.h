@@ -15,17 +15,17 @@ class WeightSums {
   public:
     // Room for as many communities as the node has edges.
     void begin(size_t edges) {
-        for (const uint32_t place : places_) communities_[place] = nobody;
+        for (const uint32_t place : places_) communities_[place] = unset;
         places_.clear();
         if (2 * edges <= communities_.size()) return;
         size_t room = 64;
         while (room < 2 * edges) room *= 2;
-        communities_.assign(room, nobody);
+        communities_.assign(room, unset);
         weights_.resize(room);
     }
     void add(uint32_t community, double weight) {
         const uint32_t place = place_of(community);
-        if (communities_[place] == nobody) {
+        if (communities_[place] == unset) {
             communities_[place] = community;
             weights_[place] = 0;
             places_.push_back(place);
@@ -34,7 +34,7 @@ class WeightSums {
     }
     double of(uint32_t community) const {
         const uint32_t place = place_of(community);
-        return communities_[place] == nobody ? 0 : weights_[place];
+        return communities_[place] == unset ? 0 : weights_[place];
     }
     // In the order in which communities were first added.
     template <typename Use>
@@ -43,14 +43,13 @@ class WeightSums {
     }
 
   private:
-    static constexpr uint32_t nobody = 0xffffffff;
     uint32_t place_of(uint32_t community) const {
         const size_t mask = communities_.size() - 1;
         size_t at = (community * 0x9e3779b1u) >> 7;
-        while (communities_[at & mask] != nobody && communities_[at & mask] != community) ++at;
+        while (communities_[at & mask] != unset && communities_[at & mask] != community) ++at;
         return static_cast<uint32_t>(at & mask);
     }
-    std::vector<uint32_t> communities_ = std::vector<uint32_t>(64, nobody);
+    std::vector<uint32_t> communities_ = std::vector<uint32_t>(64, unset);
     std::vector<double> weights_ = std::vector<double>(64);
     std::vector<uint32_t> places_;
 };

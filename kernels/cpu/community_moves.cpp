@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <numeric>
 
 namespace pgwarp {
 
 namespace {
 
-constexpr uint32_t nobody = std::numeric_limits<uint32_t>::max();
 // Batches of a round: with more, fewer neighbors want to move at the same time; with fewer, threads
 // wait less often.
 constexpr size_t batches = 64;
@@ -29,7 +27,7 @@ class Moving {
           totals_(graph.nodes()),
           members_(graph.nodes()),
           active_(graph.nodes(), 1),
-          positions_(graph.nodes(), nobody),
+          positions_(graph.nodes(), unset),
           sums_(static_cast<size_t>(workers.threads())) {
         for (size_t node = 0; node < graph.nodes(); ++node) {
             totals_[community[node]] += graph.sizes[node];
@@ -58,7 +56,7 @@ class Moving {
     struct Proposal {
         double weight_to;   // of edges to that community
         double weight_own;  // of edges to the node's own one
-        uint32_t to;        // nobody: a community of its own
+        uint32_t to;        // unset: a community of its own
         bool wanted;
         bool is_first;  // of its neighbors in the batch
         bool moves;
@@ -97,7 +95,7 @@ class Moving {
         for (size_t i = begin; i < end; ++i)
             if (proposals_[i].wanted) proposals_[i].moves = proposals_[i].is_first && move(i);
         each([&](size_t i, int) {
-            positions_[order_[i]] = nobody;
+            positions_[order_[i]] = unset;
             if (proposals_[i].moves)
                 activate_neighbors(order_[i]);
             else if (proposals_[i].wanted)
@@ -151,11 +149,11 @@ class Moving {
         });
         if (best_value < 0 && members_[own] > 1) {
             best_value = 0;
-            best = {0, weight_own, nobody, true, false, false};
+            best = {0, weight_own, unset, true, false, false};
         }
         best.wanted = best.wanted && best_value - stay > least_gain_;
         proposals_[i] = best;
-        positions_[node] = best.wanted ? static_cast<uint32_t>(i) : nobody;
+        positions_[node] = best.wanted ? static_cast<uint32_t>(i) : unset;
     }
 
     bool is_first_of_neighbors(size_t i) const {
@@ -171,12 +169,12 @@ class Moving {
         const Proposal& proposal = proposals_[i];
         const uint32_t node = order_[i], own = community_[node];
         const double size = graph_.sizes[node];
-        const double total = proposal.to == nobody ? 0 : totals_[proposal.to];
+        const double total = proposal.to == unset ? 0 : totals_[proposal.to];
         const double gain = value(proposal.weight_to, size, total) -
                             value(proposal.weight_own, size, totals_[own] - size);
         if (gain <= least_gain_) return false;
         uint32_t to = proposal.to;
-        if (to == nobody) {  // there is an empty one: the node's own has others
+        if (to == unset) {  // there is an empty one: the node's own has others
             to = empty_.back();
             empty_.pop_back();
         }

@@ -90,17 +90,16 @@ std::vector<PathStep> PathGraph::smoothest_path(int64_t from_key, int64_t to_key
 
     // Level by level along edges up to the limit: a node is first reached by the fewest steps, and
     // its predecessor is the node one level before with the smallest sum.
-    constexpr uint32_t nobody = std::numeric_limits<uint32_t>::max();
     struct Arrival {
         double sum;
         uint32_t before;
         uint32_t level;
         float distance;
     };
-    std::vector<Arrival> arrivals(nodes_.size(), Arrival{0, nobody, nobody, 0});
+    std::vector<Arrival> arrivals(nodes_.size(), Arrival{0, unset, unset, 0});
     arrivals[from].level = 0;
     std::vector<uint32_t> level{from}, next;
-    for (uint32_t depth = 1; arrivals[to].level == nobody && !level.empty(); ++depth) {
+    for (uint32_t depth = 1; arrivals[to].level == unset && !level.empty(); ++depth) {
         interrupts_.check();
         next.clear();
         for (const uint32_t node : level)
@@ -110,7 +109,7 @@ std::vector<PathStep> PathGraph::smoothest_path(int64_t from_key, int64_t to_key
                 Arrival& there = arrivals[link.to];
                 if (there.level < depth) continue;
                 const double sum = arrivals[node].sum + link.distance;
-                if (there.level == nobody)
+                if (there.level == unset)
                     next.push_back(link.to);
                 else if (there.sum < sum || (there.sum == sum && there.before <= node))
                     continue;
@@ -119,7 +118,7 @@ std::vector<PathStep> PathGraph::smoothest_path(int64_t from_key, int64_t to_key
         std::swap(level, next);
     }
     std::vector<PathStep> path;
-    for (uint32_t node = to; node != nobody; node = arrivals[node].before)
+    for (uint32_t node = to; node != unset; node = arrivals[node].before)
         path.push_back({nodes_[node], arrivals[node].distance});
     std::reverse(path.begin(), path.end());
     return path;

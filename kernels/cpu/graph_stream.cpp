@@ -9,7 +9,6 @@ namespace pgwarp {
 namespace {
 constexpr float infinite = std::numeric_limits<float>::infinity();
 constexpr float no_number = std::numeric_limits<float>::quiet_NaN();
-constexpr uint32_t nobody = std::numeric_limits<uint32_t>::max();
 constexpr size_t min_new_nodes = 4096;  // sorted at a time
 }  // namespace
 
@@ -132,7 +131,7 @@ LevelSearch::LevelSearch(size_t nodes, uint32_t from, uint32_t to, bool directed
     : to_(to),
       directed_(directed),
       found_(from == to),
-      arrivals_(nodes, Arrival{0, nobody, nobody, 0}) {
+      arrivals_(nodes, Arrival{0, unset, unset, 0}) {
     arrivals_[from].level = 0;
 }
 
@@ -141,7 +140,7 @@ void LevelSearch::step(uint32_t from, uint32_t to, float distance) {
     Arrival& there = arrivals_[to];
     if (there.level < level_) return;
     const double sum = arrivals_[from].sum + distance;
-    if (there.level != nobody && (there.sum < sum || (there.sum == sum && there.before <= from)))
+    if (there.level != unset && (there.sum < sum || (there.sum == sum && there.before <= from)))
         return;
     there = {sum, from, level_, distance};
     reached_ = true;
@@ -154,7 +153,7 @@ void LevelSearch::add(const NumberedEdge& edge) {
 }
 
 bool LevelSearch::end_level() {
-    found_ = found_ || arrivals_[to_].level != nobody;
+    found_ = found_ || arrivals_[to_].level != unset;
     const bool again = reached_ && !found_;
     reached_ = false;
     ++level_;
@@ -163,8 +162,8 @@ bool LevelSearch::end_level() {
 
 std::vector<PathStep> LevelSearch::path(const NodeNumbers& numbers) const {
     std::vector<PathStep> path;
-    if (arrivals_[to_].level == nobody) return path;
-    for (uint32_t node = to_; node != nobody; node = arrivals_[node].before)
+    if (arrivals_[to_].level == unset) return path;
+    for (uint32_t node = to_; node != unset; node = arrivals_[node].before)
         path.push_back({numbers.node(node), arrivals_[node].distance});
     std::reverse(path.begin(), path.end());
     return path;

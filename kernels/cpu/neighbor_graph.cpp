@@ -45,8 +45,6 @@ class KeyNumbers {
     const std::vector<int64_t>& keys() const { return keys_; }
 
   private:
-    static constexpr uint32_t nobody = std::numeric_limits<uint32_t>::max();
-
     size_t place(int64_t key) const {
         return static_cast<uint64_t>(key) - static_cast<uint64_t>(least_);
     }
@@ -80,20 +78,20 @@ class KeyNumbers {
     }
 
     void make_slots(size_t slots) {
-        numbers_.assign(slots, nobody);
+        numbers_.assign(slots, unset);
         mask_ = slots - 1;
         for (uint32_t i = 0; i < keys_.size(); ++i) {
             size_t at = hash(keys_[i]);
-            while (numbers_[at & mask_] != nobody) ++at;
+            while (numbers_[at & mask_] != unset) ++at;
             numbers_[at & mask_] = i;
         }
     }
 
     void insert(int64_t key) {
         size_t at = hash(key);
-        for (; numbers_[at & mask_] != nobody; ++at)
+        for (; numbers_[at & mask_] != unset; ++at)
             if (keys_[numbers_[at & mask_]] == key) return;
-        if (keys_.size() >= nobody - 1) throw std::runtime_error("the graph has too many vertices");
+        if (keys_.size() >= unset - 1) throw std::runtime_error("the graph has too many vertices");
         numbers_[at & mask_] = static_cast<uint32_t>(keys_.size());
         keys_.push_back(key);
         if (keys_.size() * 2 > mask_) make_slots((mask_ + 1) * 2);
