@@ -1,14 +1,11 @@
 #include "kernels/neighbor_graph.h"
 
+#include "kernels/cpu/key_numbers.h"
 #include "kernels/cpu/pieces.h"
-#include "kernels/polling_order.h"
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
 #include <limits>
 #include <numeric>
-#include <stdexcept>
 
 namespace pgwarp {
 
@@ -16,111 +13,7 @@ namespace {
 
 constexpr size_t edges_in_piece = 1 << 16;
 constexpr size_t vertices_in_piece = 1 << 12;
-constexpr size_t edges_between_polls = 1 << 20;
 constexpr size_t vertices_between_polls = 1 << 16;
-
-// Keys to vertex numbers, in key order. A table indexed by key if keys are dense, else a hash
-// table.
-class KeyNumbers {
-  public:
-    KeyNumbers(Workers& workers, const KeyedEdges& edges, const Interrupts& interrupts) {
-        find_range(edges);
-        // Unsigned: the whole range of int64 has no length in int64.
-        const uint64_t range = static_cast<uint64_t>(greatest_) - static_cast<uint64_t>(least_);
-        dense_ = range / 2 <= edges.count;
-        if (dense_)
-            number_dense(workers, edges, range + 1);
-        else
-            number_sparse(edges, interrupts);
-    }
-
-    uint32_t operator()(int64_t key) const {
-        if (dense_) return numbers_[place(key)];
-        for (size_t at = hash(key);; ++at) {
-            const uint32_t number = numbers_[at & mask_];
-            if (keys_[number] == key) return number;
-        }
-    }
-
-    const std::vector<int64_t>& keys() const { return keys_; }
-
-  private:
-    size_t place(int64_t key) const {
-        return static_cast<uint64_t>(key) - static_cast<uint64_t>(least_);
-    }
-    static size_t hash(int64_t key) {
-        const uint64_t mixed = static_cast<uint64_t>(key) * 0x9e3779b97f4a7c15ULL;
-        return mixed ^ (mixed >> 32);
-    }
-
-    void find_range(const KeyedEdges& edges) {
-        for (const int64_t* ends : {edges.src, edges.dst}) {
-            const auto [least, greatest] = std::minmax_element(ends, ends + edges.count);
-            if (ends == edges.src) least_ = *least, greatest_ = *greatest;
-            least_ = std::min(least_, *least);
-            greatest_ = std::max(greatest_, *greatest);
-        }
-    }
-
-    void number_dense(Workers& workers, const KeyedEdges& edges, size_t range) {
-        numbers_.assign(range, 0);
-        for_pieces(workers, edges.count, edges_in_piece, [&](size_t begin, size_t end, int) {
-            for (size_t i = begin; i < end; ++i)
-                for (const int64_t key : {edges.src[i], edges.dst[i]})
-                    std::atomic_ref(numbers_[place(key)]).store(1, std::memory_order_relaxed);
-        });
-        uint32_t next = 0;
-        for (size_t i = 0; i < range; ++i) {
-            if (!numbers_[i]) continue;
-            numbers_[i] = next++;
-            keys_.push_back(static_cast<int64_t>(static_cast<uint64_t>(least_) + i));
-        }
-    }
-
-    void make_slots(size_t slots) {
-        numbers_.assign(slots, unset);
-        mask_ = slots - 1;
-        for (uint32_t i = 0; i < keys_.size(); ++i) {
-            size_t at = hash(keys_[i]);
-            while (numbers_[at & mask_] != unset) ++at;
-            numbers_[at & mask_] = i;
-        }
-    }
-
-    void insert(int64_t key) {
-        size_t at = hash(key);
-        for (; numbers_[at & mask_] != unset; ++at)
-            if (keys_[numbers_[at & mask_]] == key) return;
-        if (keys_.size() >= unset - 1) throw std::runtime_error("the graph has too many vertices");
-        numbers_[at & mask_] = static_cast<uint32_t>(keys_.size());
-        keys_.push_back(key);
-        if (keys_.size() * 2 > mask_) make_slots((mask_ + 1) * 2);
-    }
-
-    void number_sparse(const KeyedEdges& edges, const Interrupts& interrupts) {
-        make_slots(1024);
-        for (size_t i = 0; i < edges.count; ++i) {
-            if (i % edges_between_polls == 0) interrupts.check();
-            if (i == 0 || edges.src[i] != edges.src[i - 1]) insert(edges.src[i]);
-            insert(edges.dst[i]);
-        }
-        PollingOrder order(interrupts, std::less<int64_t>());
-        std::sort(keys_.begin(), keys_.end(), std::ref(order));
-        make_slots(mask_ + 1);
-    }
-
-    bool dense_;
-    int64_t least_ = 0;
-    int64_t greatest_ = 0;
-    std::vector<int64_t> keys_;      // sorted, at the end
-    std::vector<uint32_t> numbers_;  // by place(), or by slot
-    size_t mask_ = 0;
-};
-
-// Counts and places of the links of each vertex are shared by threads.
-uint64_t add_to(uint64_t& counter, uint64_t count) {
-    return std::atomic_ref(counter).fetch_add(count, std::memory_order_relaxed);
-}
 
 // Edges of a piece, with vertex numbers. What an edge touches lies anywhere in memory, and an
 // atomic operation waits for it: so some edges are looked up first, and prefetched for those that
@@ -159,8 +52,8 @@ uint32_t count_lists(Workers& workers, const KeyedEdges& edges, const KeyNumbers
                 __builtin_prefetch(&graph.begins[some.b[i] + 1], 1);
             for (size_t i = 0; i < some.count; ++i) {
                 if (some.a[i] == some.b[i]) continue;
-                add_to(lists[some.a[i]], 1);
-                add_to(graph.begins[some.b[i] + 1], 1);
+                add_to(lists[some.a[i]], uint64_t{1});
+                add_to(graph.begins[some.b[i] + 1], uint64_t{1});
             }
         });
     });
@@ -179,8 +72,8 @@ void place_links(Workers& workers, const KeyedEdges& edges, const KeyNumbers& nu
             for (size_t i = 0; i < some.count; ++i) __builtin_prefetch(&next[some.b[i]], 1);
             for (size_t i = 0; i < some.count; ++i) {
                 if (some.a[i] == some.b[i]) continue;
-                places[2 * i] = add_to(next[some.a[i]], 1);
-                places[2 * i + 1] = add_to(next[some.b[i]], 1);
+                places[2 * i] = add_to(next[some.a[i]], uint64_t{1});
+                places[2 * i + 1] = add_to(next[some.b[i]], uint64_t{1});
                 __builtin_prefetch(&graph.links[places[2 * i]], 1);
                 __builtin_prefetch(&graph.links[places[2 * i + 1]], 1);
             }

@@ -5,6 +5,7 @@
 #include "kernels/workers.h"
 
 #include <algorithm>
+#include <atomic>
 
 namespace pgwarp {
 
@@ -19,6 +20,12 @@ void for_pieces(Workers& workers, size_t count, size_t piece, const Use& use) {
     workers.run((count + piece - 1) / piece, [&](size_t i, int thread) {
         use(i * piece, std::min(count, (i + 1) * piece), thread);
     });
+}
+
+// Adds to a counter that threads share; returns what it was.
+template <typename Count>
+Count add_to(Count& counter, Count count) {
+    return std::atomic_ref(counter).fetch_add(count, std::memory_order_relaxed);
 }
 
 }  // namespace pgwarp
