@@ -13,7 +13,7 @@
 #include "kernels/graph_paths.h"
 #include "kernels/workers.h"
 
-#include <functional>
+#include <memory>
 #include <vector>
 
 namespace pgwarp {
@@ -61,13 +61,13 @@ class FuzzyGraph {
 
     size_t count() const { return nodes_.size(); }
     int64_t node(size_t number) const { return nodes_[number]; }
-    const FuzzyLink* begin(size_t number) const { return links_.data() + begins_[number]; }
-    const FuzzyLink* end(size_t number) const { return links_.data() + begins_[number + 1]; }
+    const FuzzyLink* begin(size_t number) const { return links_.get() + begins_[number]; }
+    const FuzzyLink* end(size_t number) const { return links_.get() + begins_[number + 1]; }
 
   private:
     std::vector<int64_t> nodes_;  // sorted
     std::vector<size_t> begins_;  // (nodes + 1)
-    std::vector<FuzzyLink> links_;
+    std::unique_ptr<FuzzyLink[]> links_;
 };
 
 // Where points start: of every connected component its smoothest two eigenvectors, components side
@@ -75,11 +75,11 @@ class FuzzyGraph {
 std::vector<LayoutPoint> spectral_layout(Workers& workers, const FuzzyGraph& graph, uint64_t seed,
                                          const Interrupts& interrupts);
 
-// Moves points that have a start.
+// Moves points that have a start. Takes the default number of epochs where options have none.
 void optimize_layout(Workers& workers, const FuzzyGraph& graph, const LayoutOptions& options,
                      std::vector<LayoutPoint>& points, const Interrupts& interrupts);
 
-// Both, with the default number of epochs where options have none. (nodes)
+// Both. (nodes)
 std::vector<LayoutPoint> layout(Workers& workers, const FuzzyGraph& graph,
                                 const LayoutOptions& options, const Interrupts& interrupts);
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/graph_layout.h"
 #include "extension/graph/edge_file.h"
 #include "extension/graph/functions.h"
 #include "extension/graph/job.h"
+#include "extension/graph/neighbors.h"
 #include "extension/graph/table.h"
 #include "extension/guard.h"
 #include "extension/util/signature.h"
@@ -110,8 +112,10 @@ struct LayoutRun {
     Owned<std::vector<LayoutPoint>>* points;  // (nodes)
 };
 
-LayoutRun run_layout(Oid table, TableEdges* edges, const LayoutOptions& options) {
+// `begun`: when the table's edges were first asked for.
+LayoutRun run_layout(Oid table, TableEdges* edges, const LayoutOptions& options, double begun) {
     static_assert(sizeof(int64) == sizeof(int64_t));
+    const double read = seconds_now();
     LayoutRun run = {owned_by<Workers>(CurrentMemoryContext),
                      owned_by<FuzzyGraph>(CurrentMemoryContext),
                      owned_by<std::vector<LayoutPoint>>(CurrentMemoryContext)};
@@ -127,12 +131,21 @@ LayoutRun run_layout(Oid table, TableEdges* edges, const LayoutOptions& options)
     const Size needed = layout_memory(edges->count, run.graph->object->count());
     free_edges(edges);
     if (needed > graph_memory()) report_too_large(table, needed);
+    const double weighed = seconds_now();
+    double started = weighed;
     run_graph_kernel([&] {
+        Workers& workers = *run.workers->object;
+        const FuzzyGraph& graph = *run.graph->object;
         run.points->object = new std::vector<LayoutPoint>(
-            layout(*run.workers->object, *run.graph->object, options, query_interrupts()));
-        delete run.workers->object;
-        run.workers->object = nullptr;
+            spectral_layout(workers, graph, options.seed, query_interrupts()));
+        started = seconds_now();
+        optimize_layout(workers, graph, options, *run.points->object, query_interrupts());
+        delete std::exchange(run.workers->object, nullptr);
     });
+    ereport(DEBUG1, (errmsg("layout of %zu nodes: read in %.3f s, fuzzy set in %.3f s, start in "
+                            "%.3f s, epochs in %.3f s",
+                            run.graph->object->count(), read - begun, weighed - read,
+                            started - weighed, seconds_now() - started)));
     return run;
 }
 
@@ -149,9 +162,10 @@ PGWARP_FUNCTION(pgwarp_embedding_layout) {
     compat_init_materialized(fcinfo);
     const ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     KeyNames* names = names_in_result(result, 0, graph_memory());
+    const double begun = seconds_now();
     TableEdges edges = read_layout_edges(table, names);
     const int64* name_numbers = names ? order_names(&edges, names) : nullptr;
-    const LayoutRun run = run_layout(table, &edges, options);
+    const LayoutRun run = run_layout(table, &edges, options, begun);
     const FuzzyGraph& graph = *run.graph->object;
     const LayoutPoint* points = run.points->object->data();
     for (Size i = 0; i < graph.count(); ++i) {

@@ -3,85 +3,87 @@
 // of a node's k neighbors sum to log2(k + 1). The two memberships of a pair join as probabilities
 // do: p + q - pq.
 
+#include "kernels/cpu/key_numbers.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/graph_layout.h"
-
-#include "kernels/polling_order.h"
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <stdexcept>
+#include <numeric>
 
 namespace pgwarp {
 
 namespace {
 
-constexpr size_t nodes_a_task = 1024;
-constexpr size_t steps_between_polls = 8192;
+constexpr size_t nodes_in_piece = 1024;
+constexpr size_t edges_in_piece = 1 << 16;
 
-// Lists of links, one after the other.
+// Lists of links, one after the other. Threads write their links before anybody else touches the
+// memory.
 struct LinkLists {
     std::vector<size_t> begins;  // (nodes + 1)
-    std::vector<FuzzyLink> links;
+    std::unique_ptr<FuzzyLink[]> links;
+
+    FuzzyLink* begin(size_t node) const { return links.get() + begins[node]; }
+    FuzzyLink* end(size_t node) const { return links.get() + begins[node + 1]; }
+    // Where begins has the lengths of lists, each behind its place.
+    void make_room() {
+        std::partial_sum(begins.begin(), begins.end(), begins.begin());
+        links = std::make_unique_for_overwrite<FuzzyLink[]>(begins.back());
+    }
 };
 
 template <typename Use>
 void for_nodes(Workers& workers, size_t count, const Use& use) {
-    workers.run((count + nodes_a_task - 1) / nodes_a_task, [&](size_t task, int) {
-        const size_t end = std::min(count, (task + 1) * nodes_a_task);
-        for (size_t i = task * nodes_a_task; i < end; ++i) use(i);
+    for_pieces(workers, count, nodes_in_piece, [&](size_t begin, size_t end, int) {
+        for (size_t node = begin; node < end; ++node) use(node);
     });
 }
 
-void sum_begins(std::vector<size_t>& begins) {
-    for (size_t i = 0; i + 1 < begins.size(); ++i) begins[i + 1] += begins[i];
+bool is_nearer(const FuzzyLink& a, const FuzzyLink& b) {
+    return a.weight != b.weight ? a.weight < b.weight : a.to < b.to;
 }
 
-std::vector<int64_t> number_nodes(const KeyedEdges& edges, const Interrupts& interrupts) {
-    std::vector<int64_t> nodes;
-    nodes.reserve(2 * edges.count);
-    nodes.insert(nodes.end(), edges.src, edges.src + edges.count);
-    nodes.insert(nodes.end(), edges.dst, edges.dst + edges.count);
-    PollingOrder order(interrupts, std::less<int64_t>());
-    std::sort(nodes.begin(), nodes.end(), std::ref(order));
-    interrupts.check();
-    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-    if (nodes.size() >= std::numeric_limits<uint32_t>::max())
-        throw std::runtime_error("the graph has too many nodes");
-    nodes.shrink_to_fit();
-    return nodes;
+// Lists of what put(node, link) gets from each(item, put), in no order.
+template <typename Each>
+LinkLists gather(Workers& workers, size_t nodes, size_t items, size_t items_in_piece,
+                 const Each& each) {
+    LinkLists lists = {std::vector<size_t>(nodes + 1), nullptr};
+    const auto for_items = [&](const auto& put) {
+        for_pieces(workers, items, items_in_piece, [&](size_t begin, size_t end, int) {
+            for (size_t item = begin; item < end; ++item) each(item, put);
+        });
+    };
+    for_items([&](size_t node, const FuzzyLink&) { add_to(lists.begins[node + 1], size_t{1}); });
+    lists.make_room();
+    std::vector<size_t> next(lists.begins.begin(), lists.begins.end() - 1);
+    for_items([&](size_t node, const FuzzyLink& link) {
+        lists.links[add_to(next[node], size_t{1})] = link;
+    });
+    return lists;
 }
 
 // The weight of a link is its distance, for now.
-LinkLists gather_lists(const KeyedEdges& edges, const std::vector<int64_t>& nodes,
-                       const Interrupts& interrupts) {
-    const auto number_of = [&](int64_t key) {
-        return static_cast<uint32_t>(std::lower_bound(nodes.begin(), nodes.end(), key) -
-                                     nodes.begin());
-    };
-    const auto counts = [&](size_t i) {
-        return edges.src[i] != edges.dst[i] && std::isfinite(edges.distance[i]);
-    };
-    std::vector<uint32_t> sources(edges.count);
-    LinkLists lists;
-    lists.begins.assign(nodes.size() + 1, 0);
-    for (size_t i = 0; i < edges.count; ++i) {
-        if (i % steps_between_polls == 0) interrupts.check();
-        // Edges of a table mostly stand list by list.
-        sources[i] =
-            i > 0 && edges.src[i] == edges.src[i - 1] ? sources[i - 1] : number_of(edges.src[i]);
-        if (counts(i)) ++lists.begins[sources[i] + 1];
-    }
-    sum_begins(lists.begins);
-    lists.links.resize(lists.begins.back());
-    std::vector<size_t> next(lists.begins.begin(), lists.begins.end() - 1);
-    for (size_t i = 0; i < edges.count; ++i) {
-        if (i % steps_between_polls == 0) interrupts.check();
-        if (counts(i))
-            lists.links[next[sources[i]]++] = {number_of(edges.dst[i]), edges.distance[i]};
-    }
-    return lists;
+LinkLists gather_edges(Workers& workers, const KeyedEdges& edges, const KeyNumbers& numbers) {
+    return gather(workers, numbers.keys().size(), edges.count, edges_in_piece,
+                  [&](size_t i, const auto& put) {
+                      if (edges.src[i] == edges.dst[i] || !std::isfinite(edges.distance[i])) return;
+                      put(numbers(edges.src[i]), {numbers(edges.dst[i]), edges.distance[i]});
+                  });
+}
+
+// The links of all nodes the other way round.
+LinkLists reversed(Workers& workers, const LinkLists& lists) {
+    const size_t count = lists.begins.size() - 1;
+    return gather(workers, count, count, nodes_in_piece, [&](size_t node, const auto& put) {
+        for (const FuzzyLink* link = lists.begin(node); link < lists.end(node); ++link)
+            put(link->to, {static_cast<uint32_t>(node), link->weight});
+    });
+}
+
+void sort_by_node(FuzzyLink* begin, FuzzyLink* end) {
+    std::sort(begin, end, [](const FuzzyLink& a, const FuzzyLink& b) { return a.to < b.to; });
 }
 
 // sigma of a list: the sum of memberships falls as sigma does, so bisection finds it.
@@ -111,9 +113,7 @@ double bandwidth(const FuzzyLink* begin, const FuzzyLink* end, double nearest) {
 // Turns the distances of a list into memberships.
 void weigh_list(FuzzyLink* begin, FuzzyLink* end) {
     if (begin == end) return;
-    std::sort(begin, end, [](const FuzzyLink& a, const FuzzyLink& b) {
-        return a.weight != b.weight ? a.weight < b.weight : a.to < b.to;
-    });
+    std::sort(begin, end, is_nearer);
     // Duplicates of the row tell nothing of how dense its neighborhood is.
     const FuzzyLink* other =
         std::find_if(begin, end, [](const FuzzyLink& link) { return link.weight != 0; });
@@ -124,36 +124,16 @@ void weigh_list(FuzzyLink* begin, FuzzyLink* end) {
             static_cast<float>(std::exp(-std::max(double{link->weight} - nearest, 0.0) / sigma));
 }
 
-// The links of all nodes the other way round, sorted by node.
-LinkLists reversed(const LinkLists& lists, size_t count, const Interrupts& interrupts) {
-    LinkLists back;
-    back.begins.assign(count + 1, 0);
-    for (const FuzzyLink& link : lists.links) ++back.begins[link.to + 1];
-    sum_begins(back.begins);
-    back.links.resize(lists.links.size());
-    std::vector<size_t> next(back.begins.begin(), back.begins.end() - 1);
-    for (uint32_t node = 0; node < count; ++node) {
-        if (node % steps_between_polls == 0) interrupts.check();
-        for (size_t i = lists.begins[node]; i < lists.begins[node + 1]; ++i)
-            back.links[next[lists.links[i].to]++] = {node, lists.links[i].weight};
-    }
-    return back;
-}
-
 // Calls use(to, weight) for the union of two lists that are sorted by node.
 template <typename Use>
 void unite(const LinkLists& forward, const LinkLists& back, size_t node, const Use& use) {
-    size_t i = forward.begins[node], j = back.begins[node];
-    const size_t i_end = forward.begins[node + 1], j_end = back.begins[node + 1];
+    const FuzzyLink *i = forward.begin(node), *j = back.begin(node);
+    const FuzzyLink *i_end = forward.end(node), *j_end = back.end(node);
     while (i < i_end || j < j_end) {
-        const uint32_t to = j == j_end || (i < i_end && forward.links[i].to < back.links[j].to)
-                                ? forward.links[i].to
-                                : back.links[j].to;
+        const uint32_t to = j == j_end || (i < i_end && i->to < j->to) ? i->to : j->to;
         float there = 0, here = 0;
-        for (; i < i_end && forward.links[i].to == to; ++i)
-            there = std::max(there, forward.links[i].weight);
-        for (; j < j_end && back.links[j].to == to; ++j)
-            here = std::max(here, back.links[j].weight);
+        for (; i < i_end && i->to == to; ++i) there = std::max(there, i->weight);
+        for (; j < j_end && j->to == to; ++j) here = std::max(here, j->weight);
         const float weight = there + here - there * here;
         if (weight > 0) use(to, weight);
     }
@@ -162,34 +142,38 @@ void unite(const LinkLists& forward, const LinkLists& back, size_t node, const U
 }  // namespace
 
 size_t FuzzyGraph::memory(size_t edges, size_t nodes) {
-    // Keys of both ends before duplicates are removed; or lists, those back and the union of both;
-    // or the union beside the block of vectors of the start.
-    const size_t numbering = 2 * sizeof(int64_t) * edges;
+    // Lists, those back and the union of both; or the union beside the block of vectors of the
+    // start.
     const size_t uniting = (2 + 2) * sizeof(FuzzyLink) * edges + 5 * sizeof(size_t) * nodes;
     const size_t starting = 2 * sizeof(FuzzyLink) * edges + 128 * nodes;
-    return std::max({numbering, uniting, starting}) + 2 * sizeof(int64_t) * nodes;
+    return std::max(uniting, starting) + 2 * sizeof(int64_t) * nodes;
 }
 
-FuzzyGraph::FuzzyGraph(Workers& workers, const KeyedEdges& edges, const Interrupts& interrupts)
-    : nodes_(number_nodes(edges, interrupts)) {
-    LinkLists forward = gather_lists(edges, nodes_, interrupts);
+FuzzyGraph::FuzzyGraph(Workers& workers, const KeyedEdges& edges, const Interrupts& interrupts) {
+    LinkLists forward;
+    {
+        const KeyNumbers numbers(workers, edges, interrupts);
+        forward = gather_edges(workers, edges, numbers);
+        nodes_ = numbers.keys();
+    }
     for_nodes(workers, count(), [&](size_t node) {
-        FuzzyLink* begin = forward.links.data() + forward.begins[node];
-        FuzzyLink* end = forward.links.data() + forward.begins[node + 1];
-        weigh_list(begin, end);
-        std::sort(begin, end, [](const FuzzyLink& a, const FuzzyLink& b) { return a.to < b.to; });
+        weigh_list(forward.begin(node), forward.end(node));
+        sort_by_node(forward.begin(node), forward.end(node));
     });
-    const LinkLists back = reversed(forward, count(), interrupts);
-    begins_.assign(count() + 1, 0);
+    const LinkLists back = reversed(workers, forward);
+    for_nodes(workers, count(),
+              [&](size_t node) { sort_by_node(back.begin(node), back.end(node)); });
+    LinkLists both = {std::vector<size_t>(count() + 1), nullptr};
     for_nodes(workers, count(), [&](size_t node) {
-        unite(forward, back, node, [&](uint32_t, float) { ++begins_[node + 1]; });
+        unite(forward, back, node, [&](uint32_t, float) { ++both.begins[node + 1]; });
     });
-    sum_begins(begins_);
-    links_.resize(begins_.back());
+    both.make_room();
     for_nodes(workers, count(), [&](size_t node) {
-        FuzzyLink* next = links_.data() + begins_[node];
+        FuzzyLink* next = both.begin(node);
         unite(forward, back, node, [&](uint32_t to, float weight) { *next++ = {to, weight}; });
     });
+    begins_ = std::move(both.begins);
+    links_ = std::move(both.links);
 }
 
 }  // namespace pgwarp

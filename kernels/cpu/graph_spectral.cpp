@@ -1,34 +1,42 @@
-// The start of a layout: eigenvectors of the graph's normalized adjacency matrix M, of the greatest
+// The start of a layout: eigenvectors of the random walk P on the graph, of the greatest
 // eigenvalues below the trivial 1 of each connected component (Laplacian eigenmaps; Belkin, Niyogi
-// 2003).
+// 2003). They are orthogonal when each node counts by its degree; the trivial one is constant.
 //
-// A block of vectors is filtered by Chebyshev polynomials of M, which damp the rest of the
+// A block of vectors is filtered by Chebyshev polynomials of P, which damp the rest of the
 // spectrum, and made orthogonal by Rayleigh and Ritz, again and again (Zhou, Saad 2006). A layout
-// needs smooth coordinates rather than eigenvectors to the last digit. M has a block for each
+// needs smooth coordinates rather than eigenvectors to the last digit. P has a block for each
 // component: one product serves all components, only sums are taken component by component.
 
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/small_eigen.h"
 #include "kernels/graph_layout.h"
-#include "kernels/graph_stream.h"
 #include "kernels/random.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <numeric>
 #include <type_traits>
 
 namespace pgwarp {
 
 namespace {
 
-constexpr size_t width = 6;  // vectors of the block: two are wanted, more converge faster
+constexpr size_t width = 8;  // vectors of the block: two are wanted, more converge faster
 constexpr int filter_degree = 16;
-constexpr int cycles = 6;
+constexpr int cycles = 4;
 constexpr size_t nodes_a_task = 4096;
 // Components with fewer nodes are scattered at random.
 constexpr size_t least_nodes = 16;
 constexpr double half_extent = 10;  // of the largest component
 
-using Block = std::array<float, width>;  // a row: the values of a node in each vector
+// A row: the values of a node in each vector. A link fetches one line of a cache.
+struct alignas(32) Block {
+    float values[width];
+
+    float& operator[](size_t i) { return values[i]; }
+    const float& operator[](size_t i) const { return values[i]; }
+};
 using Gram = SmallMatrix<width>;
 
 // Nodes by component, the largest component first.
@@ -41,14 +49,47 @@ struct Components {
     size_t size(size_t component) const { return begins[component + 1] - begins[component]; }
 };
 
-Components find_components(const FuzzyGraph& graph, const Interrupts& interrupts) {
-    const size_t count = graph.count();
-    NodeSets sets(count);
-    for (uint32_t node = 0; node < count; ++node) {
-        if (node % nodes_a_task == 0) interrupts.check();
-        for (const FuzzyLink* link = graph.begin(node); link < graph.end(node); ++link)
-            sets.unite(node, link->to);
+// Union-find for threads. A root is the smallest node of its set, whatever the order was.
+class SharedSets {
+  public:
+    explicit SharedSets(size_t nodes) : above_(nodes) {
+        std::iota(above_.begin(), above_.end(), 0);
     }
+    uint32_t root_of(uint32_t node) {
+        for (uint32_t above = load(node); above != node; above = load(node)) {
+            const uint32_t next = load(above);
+            if (next != above) replace(node, above, next);
+            node = next;
+        }
+        return node;
+    }
+    void unite(uint32_t a, uint32_t b) {
+        do {
+            a = root_of(a);
+            b = root_of(b);
+            if (a < b) std::swap(a, b);
+        } while (a != b && !replace(a, a, b));
+    }
+
+  private:
+    uint32_t load(uint32_t node) {
+        return std::atomic_ref(above_[node]).load(std::memory_order_relaxed);
+    }
+    bool replace(uint32_t node, uint32_t was, uint32_t by) {
+        return std::atomic_ref(above_[node])
+            .compare_exchange_strong(was, by, std::memory_order_relaxed);
+    }
+    std::vector<uint32_t> above_;  // (nodes): never a greater one
+};
+
+Components find_components(Workers& workers, const FuzzyGraph& graph) {
+    const size_t count = graph.count();
+    SharedSets sets(count);
+    for_pieces(workers, count, nodes_a_task, [&](size_t begin, size_t end, int) {
+        for (size_t node = begin; node < end; ++node)
+            for (const FuzzyLink* link = graph.begin(node); link < graph.end(node); ++link)
+                if (link->to < node) sets.unite(static_cast<uint32_t>(node), link->to);
+    });
     std::vector<uint32_t> sizes(count, 0), roots;
     for (uint32_t node = 0; node < count; ++node)
         if (sizes[sets.root_of(node)]++ == 0) roots.push_back(sets.root_of(node));
@@ -84,7 +125,8 @@ class SpectralStart {
     LayoutPoint coordinates(uint32_t node) const;
 
   private:
-    void multiply(const std::vector<Block>& from, std::vector<Block>& to);
+    template <typename Use>
+    void walk(const std::vector<Block>& from, const Use& use);
     void filter();
     void remove_trivial();
     void rotate();
@@ -98,9 +140,9 @@ class SpectralStart {
     const Components& components_;
     size_t solved_ = 0;  // components that are large enough
     std::vector<Chunk> chunks_;
-    std::vector<float> root_degree_;  // (nodes): the trivial eigenvector; 0 where there is no link
-    std::vector<double> total_;       // (solved): the sum of its squares
-    std::vector<double> bound_;       // (solved): the filter damps eigenvalues below
+    std::vector<float> degree_;                    // (nodes)
+    std::vector<double> total_;                    // (solved): of degrees
+    std::vector<double> bound_;                    // (solved): the filter damps eigenvalues below
     std::vector<Block> block_, product_, before_;  // (nodes)
 };
 
@@ -115,7 +157,7 @@ SpectralStart::SpectralStart(Workers& workers, const FuzzyGraph& graph,
             chunks_.push_back({component, begin,
                                std::min(begin + nodes_a_task, components.begins[component + 1])});
     bound_.assign(solved_, 0.5);
-    root_degree_.resize(count);
+    degree_.resize(count);
     block_.resize(count);
     product_.resize(count);
     before_.resize(count);
@@ -123,13 +165,11 @@ SpectralStart::SpectralStart(Workers& workers, const FuzzyGraph& graph,
         double degree = 0;
         for (const FuzzyLink* link = graph.begin(node); link < graph.end(node); ++link)
             degree += link->weight;
-        root_degree_[node] = static_cast<float>(std::sqrt(degree));
+        degree_[node] = static_cast<float>(degree);
         Random random(Random(seed ^ node).next());
-        for (float& value : block_[node]) value = static_cast<float>(random.uniform() - 0.5);
+        for (float& value : block_[node].values) value = static_cast<float>(random.uniform() - 0.5);
     });
-    total_ = sum_components<double>([&](uint32_t node, double& sum) {
-        sum += double{root_degree_[node]} * root_degree_[node];
-    });
+    total_ = sum_components<double>([&](uint32_t node, double& sum) { sum += degree_[node]; });
 }
 
 template <typename Use>
@@ -164,36 +204,39 @@ std::vector<Sum> SpectralStart::sum_components(const Use& use) {
     return sums;
 }
 
-void SpectralStart::multiply(const std::vector<Block>& from, std::vector<Block>& to) {
+// Calls use(node, value) with the product of P and a block.
+template <typename Use>
+void SpectralStart::walk(const std::vector<Block>& from, const Use& use) {
+    constexpr std::ptrdiff_t ahead = 24;
+    const FuzzyLink* const last = graph_.end(graph_.count() - 1);
     for_nodes([&](size_t node) {
         Block sum = {};
         for (const FuzzyLink* link = graph_.begin(node); link < graph_.end(node); ++link) {
-            const float weight = link->weight / root_degree_[link->to];
+            if (last - link > ahead) __builtin_prefetch(&from[link[ahead].to]);
             const Block& other = from[link->to];
-            for (size_t v = 0; v < width; ++v) sum[v] += weight * other[v];
+            for (size_t v = 0; v < width; ++v) sum[v] += link->weight * other[v];
         }
-        const float own = root_degree_[node] > 0 ? 1 / root_degree_[node] : 0;
-        for (size_t v = 0; v < width; ++v) to[node][v] = own * sum[v];
+        const float share = degree_[node] > 0 ? 1 / degree_[node] : 0;
+        for (size_t v = 0; v < width; ++v) sum[v] *= share;
+        use(node, sum);
     });
 }
 
-// block_ becomes T(M) block_, where T is the Chebyshev polynomial on [-1, bound] of the component.
+// block_ becomes T(P) block_, where T is the Chebyshev polynomial on [-1, bound] of the component.
 void SpectralStart::filter() {
     before_.swap(block_);
     for (int degree = 1; degree <= filter_degree; ++degree) {
         // Invariant: before_ is the polynomial of degree - 1, block_ that of degree - 2.
-        multiply(before_, product_);
-        for_nodes([&](size_t node) {
+        walk(before_, [&](size_t node, const Block& product) {
             const uint32_t component = components_.of_node[node];
             if (component >= solved_) return;
             const auto center = static_cast<float>((bound_[component] - 1) / 2);
             const auto scale = static_cast<float>((degree == 1 ? 2 : 4) / (bound_[component] + 1));
             for (size_t v = 0; v < width; ++v)
-                product_[node][v] = scale * (product_[node][v] - center * before_[node][v]) -
-                                    (degree == 1 ? 0 : block_[node][v]);
+                block_[node][v] = scale * (product[v] - center * before_[node][v]) -
+                                  (degree == 1 ? 0 : block_[node][v]);
         });
         block_.swap(before_);
-        before_.swap(product_);
     }
     block_.swap(before_);
 }
@@ -202,14 +245,13 @@ void SpectralStart::filter() {
 void SpectralStart::remove_trivial() {
     using Row = std::array<double, width>;
     const std::vector<Row> along = sum_components<Row>([&](uint32_t node, Row& sum) {
-        for (size_t v = 0; v < width; ++v) sum[v] += double{root_degree_[node]} * block_[node][v];
+        for (size_t v = 0; v < width; ++v) sum[v] += double{degree_[node]} * block_[node][v];
     });
     for_nodes([&](size_t node) {
         const uint32_t component = components_.of_node[node];
         if (component >= solved_) return;
         for (size_t v = 0; v < width; ++v)
-            block_[node][v] -=
-                static_cast<float>(along[component][v] / total_[component] * root_degree_[node]);
+            block_[node][v] -= static_cast<float>(along[component][v] / total_[component]);
     });
 }
 
@@ -240,12 +282,12 @@ SmallEigen<width> ritz(const Gram& own, const Gram& with_product) {
 }
 
 void SpectralStart::rotate() {
-    multiply(block_, product_);
+    walk(block_, [&](size_t node, const Block& product) { product_[node] = product; });
     const auto gram_with = [&](const std::vector<Block>& other) {
         return sum_components<Gram>([&](uint32_t node, Gram& sum) {
             for (size_t a = 0; a < width; ++a)
                 for (size_t b = 0; b < width; ++b)
-                    sum[a][b] += double{block_[node][a]} * other[node][b];
+                    sum[a][b] += double{degree_[node]} * block_[node][a] * other[node][b];
         });
     };
     const std::vector<Gram> own = gram_with(block_), with_product = gram_with(product_);
@@ -278,10 +320,7 @@ void SpectralStart::run() {
 }
 
 LayoutPoint SpectralStart::coordinates(uint32_t node) const {
-    // From M to the random walk, whose eigenvectors vary little along a strong link. A node of a
-    // large component has a link.
-    const auto scale =
-        static_cast<float>(std::sqrt(total_[components_.of_node[node]])) / root_degree_[node];
+    const auto scale = static_cast<float>(std::sqrt(total_[components_.of_node[node]]));
     return {block_[node][0] * scale, block_[node][1] * scale};
 }
 
@@ -291,27 +330,43 @@ float compressed(float value) {
     return half / std::sqrt(1 + half * half);
 }
 
-}  // namespace
+// Where a component is drawn.
+struct Place {
+    double x, y;    // its middle
+    double extent;  // from there, either way
+};
 
-std::vector<LayoutPoint> spectral_layout(Workers& workers, const FuzzyGraph& graph, uint64_t seed,
-                                         const Interrupts& interrupts) {
-    std::vector<LayoutPoint> points(graph.count());
-    if (points.empty()) return points;
-    const Components components = find_components(graph, interrupts);
-    SpectralStart start(workers, graph, components, seed);
-    start.run();
+// (components): along a spiral with the golden angle no two meet.
+std::vector<Place> place_components(const Components& components, const Interrupts& interrupts) {
+    std::vector<Place> places(components.count());
     const double largest = static_cast<double>(components.size(0));
     double area = 0;  // of the components so far, with gaps, in units of a square
     for (size_t component = 0; component < components.count(); ++component) {
         if (component % nodes_a_task == 0) interrupts.check();
         const auto size = static_cast<double>(components.size(component));
         const double extent = half_extent * std::sqrt(size / largest);
-        // A spiral with the golden angle, along which no two components meet.
         const double radius = component == 0 ? 0 : std::sqrt(area) + extent;
         const double angle = 2.399963 * static_cast<double>(component);
         area += 2 * extent * extent;
-        for (size_t i = components.begins[component]; i < components.begins[component + 1]; ++i) {
-            const uint32_t node = components.nodes[i];
+        places[component] = {radius * std::cos(angle), radius * std::sin(angle), extent};
+    }
+    return places;
+}
+
+}  // namespace
+
+std::vector<LayoutPoint> spectral_layout(Workers& workers, const FuzzyGraph& graph, uint64_t seed,
+                                         const Interrupts& interrupts) {
+    std::vector<LayoutPoint> points(graph.count());
+    if (points.empty()) return points;
+    const Components components = find_components(workers, graph);
+    SpectralStart start(workers, graph, components, seed);
+    start.run();
+    const std::vector<Place> places = place_components(components, interrupts);
+    for_pieces(workers, points.size(), nodes_a_task, [&](size_t begin, size_t end, int) {
+        for (size_t i = begin; i < end; ++i) {
+            const auto node = static_cast<uint32_t>(i);
+            const uint32_t component = components.of_node[node];
             Random random(Random(~seed ^ node).next());
             const auto drawn = [&] { return static_cast<float>(2 * random.uniform() - 1); };
             LayoutPoint at = {drawn(), drawn()};
@@ -320,10 +375,11 @@ std::vector<LayoutPoint> spectral_layout(Workers& workers, const FuzzyGraph& gra
                 // A little noise parts nodes that have the same neighbors.
                 at = {compressed(smooth.x) + 1e-3f * at.x, compressed(smooth.y) + 1e-3f * at.y};
             }
-            points[node] = {static_cast<float>(radius * std::cos(angle) + extent * at.x),
-                            static_cast<float>(radius * std::sin(angle) + extent * at.y)};
+            const Place& place = places[component];
+            points[node] = {static_cast<float>(place.x + place.extent * at.x),
+                            static_cast<float>(place.y + place.extent * at.y)};
         }
-    }
+    });
     return points;
 }
 
