@@ -29,6 +29,13 @@ SPIPlanPtr prepare(const char* query, int arguments, Oid* types) {
     return plan;
 }
 
+EdgeColumns new_edge_columns(Size room) {
+    return {static_cast<int64*>(palloc(room * sizeof(int64))),
+            static_cast<Datum*>(palloc(room * sizeof(Datum))),
+            static_cast<int64*>(palloc(room * sizeof(int64))),
+            static_cast<Datum*>(palloc(room * sizeof(Datum))), 0};
+}
+
 }  // namespace
 
 void prepare_changes(Changes* changes) {
@@ -56,48 +63,70 @@ void prepare_changes(Changes* changes) {
                            "distance FROM %s",
                            name, edges_as_rows),
         4, types);
-    const Size edges = Size{Changes::at_once} * changes->k;
-    const auto alloc = [](Size bytes) { return palloc(bytes); };
-    changes->src = static_cast<int64*>(alloc(edges * sizeof(int64)));
-    changes->rank = static_cast<Datum*>(alloc(edges * sizeof(Datum)));
-    changes->dst = static_cast<int64*>(alloc(edges * sizeof(int64)));
-    changes->distance = static_cast<Datum*>(alloc(edges * sizeof(Datum)));
-}
-
-void flush_changes(Changes* changes) {
-    if (changes->key_count == 0) return;
-    CHECK_FOR_INTERRUPTS();
-    const KeyNames* names = changes->set->names;
-    const auto edges = static_cast<Size>(changes->edge_count);
-    Datum values[4] = {key_array(names, changes->keys, static_cast<Size>(changes->key_count))};
-    if (SPI_execute_plan(changes->remove, values, nullptr, false, 0) != SPI_OK_DELETE)
-        elog(ERROR, "could not remove edges");
-    pfree(DatumGetPointer(values[0]));
-    values[0] = key_array(names, changes->src, edges);
-    values[1] = array_of(changes->rank, changes->edge_count, INT4OID);
-    values[2] = key_array(names, changes->dst, edges);
-    values[3] = array_of(changes->distance, changes->edge_count, FLOAT4OID);
-    if (SPI_execute_plan(changes->add, values, nullptr, false, 0) != SPI_OK_INSERT)
-        elog(ERROR, "could not add edges");
-    for (const Datum value : values) pfree(DatumGetPointer(value));
-    changes->key_count = changes->edge_count = 0;
+    if (!compact)
+        changes->change = prepare(
+            psprintf("UPDATE %s AS graph SET dst = edge.dst, distance = edge.distance FROM %s "
+                     "WHERE graph.src OPERATOR(pg_catalog.=) edge.src AND graph.rank "
+                     "OPERATOR(pg_catalog.=) edge.rank",
+                     name, edges_as_rows),
+            4, types);
+    changes->added = new_edge_columns(Size{Changes::at_once} * changes->k);
+    changes->changed = new_edge_columns(Size{Changes::at_once} * changes->k);
 }
 
 namespace {
 
-// Queues a source: its edges are deleted, and those of `list` inserted. Null: the row is gone.
-void change_list(Changes* changes, int64 key, const Edge* list) {
-    if (changes->key_count == Changes::at_once) flush_changes(changes);
-    changes->keys[changes->key_count++] = key;
-    if (!list) return;
-    for (uint32 i = 0; i < changes->k && list[i].row != no_row; ++i) {
-        const int at = changes->edge_count++;
-        changes->src[at] = key;
-        changes->rank[at] = Int32GetDatum(static_cast<int32>(i) + 1);
-        changes->dst[at] = changes->set->keys[list[i].row];
-        changes->distance[at] =
-            Float4GetDatum(edge_operator_distance(changes->set->metric, list[i].distance));
+void write_edges(const Changes& changes, SPIPlanPtr plan, int expected, EdgeColumns* edges) {
+    if (edges->count == 0) return;
+    const KeyNames* names = changes.set->names;
+    const auto count = static_cast<Size>(edges->count);
+    Datum values[] = {
+        key_array(names, edges->src, count), array_of(edges->rank, edges->count, INT4OID),
+        key_array(names, edges->dst, count), array_of(edges->distance, edges->count, FLOAT4OID)};
+    if (SPI_execute_plan(plan, values, nullptr, false, 0) != expected)
+        elog(ERROR, "could not write edges");
+    for (const Datum value : values) pfree(DatumGetPointer(value));
+    edges->count = 0;
+}
+
+}  // namespace
+
+void flush_changes(Changes* changes) {
+    CHECK_FOR_INTERRUPTS();
+    if (changes->key_count > 0) {
+        Datum keys =
+            key_array(changes->set->names, changes->keys, static_cast<Size>(changes->key_count));
+        if (SPI_execute_plan(changes->remove, &keys, nullptr, false, 0) != SPI_OK_DELETE)
+            elog(ERROR, "could not remove edges");
+        pfree(DatumGetPointer(keys));
     }
+    write_edges(*changes, changes->add, SPI_OK_INSERT, &changes->added);
+    write_edges(*changes, changes->change, SPI_OK_UPDATE, &changes->changed);
+    changes->source_count = changes->key_count = 0;
+}
+
+namespace {
+
+void put_edge(const Changes& changes, EdgeColumns* edges, int64 key, const Edge* list, uint32 i) {
+    const int at = edges->count++;
+    edges->src[at] = key;
+    edges->rank[at] = Int32GetDatum(static_cast<int32>(i) + 1);
+    edges->dst[at] = changes.set->keys[list[i].row];
+    edges->distance[at] =
+        Float4GetDatum(edge_operator_distance(changes.set->metric, list[i].distance));
+}
+
+void begin_list(Changes* changes) {
+    if (changes->source_count == Changes::at_once) flush_changes(changes);
+    ++changes->source_count;
+}
+
+// Queues a source: its edges are deleted, and those of `list` inserted. Null: the row is gone.
+void replace_list(Changes* changes, int64 key, const Edge* list) {
+    begin_list(changes);
+    changes->keys[changes->key_count++] = key;
+    for (uint32 i = 0; list && i < changes->k && list[i].row != no_row; ++i)
+        put_edge(*changes, &changes->added, key, list, i);
 }
 
 }  // namespace
@@ -123,6 +152,13 @@ float* find_norms(const GraphSet& set) {
 
 namespace {
 
+// How far the distance of an edge in the table may be from that of its rows.
+float rounding_of_edge(const Changes& changes, uint32 row, const Edge& edge) {
+    const float norms = changes.norms ? changes.norms[row] * changes.norms[edge.row] : 0;
+    const float shown = edge_operator_distance(changes.set->metric, edge.distance);
+    return rounding_of(*changes.set, shown, norms);
+}
+
 // Whether the edges of a row, sorted by rank, are those of its list. Neighbors whose distances are
 // equal up to rounding may be in any order.
 bool same_list(const Changes& changes, const WrittenEdge* written, Size count, uint32 row,
@@ -134,8 +170,7 @@ bool same_list(const Changes& changes, const WrittenEdge* written, Size count, u
         return edge_operator_distance(changes.set->metric, list[i].distance);
     };
     for (Size i = 0; i < count; ++i) {
-        const float norms = changes.norms ? changes.norms[row] * changes.norms[list[i].row] : 0;
-        const float rounding = rounding_of(*changes.set, shown(i), norms);
+        const float rounding = rounding_of_edge(changes, row, list[i]);
         const auto is_equal = [&](float distance) {
             return std::fabs(distance - shown(i)) <= rounding;
         };
@@ -186,15 +221,45 @@ uint32* find_written(const Changes& changes, const ChangedRows& rows) {
     return lengths;
 }
 
-// Replaces the list of a row where it differs. `written`: up to k of its `length` edges.
+// Whether a list can take the place of the table's edge by edge: these have ranks from 1 on, and
+// are no more.
+bool takes_place(const Changes& changes, const WrittenEdge* written, Size count, const Edge* list) {
+    if (!changes.change || count == 0) return false;
+    for (Size i = 0; i < count; ++i)
+        if (written[i].rank != static_cast<int32>(i) + 1 || list[i].row == no_row) return false;
+    return true;
+}
+
+// Queues the edges of a list that differ from those of the table.
+void change_list(Changes* changes, uint32 row, const Edge* list, const WrittenEdge* written,
+                 Size count) {
+    const int64 key = changes->set->keys[row];
+    begin_list(changes);
+    for (uint32 i = 0; i < changes->k && list[i].row != no_row; ++i) {
+        const float distance = edge_operator_distance(changes->set->metric, list[i].distance);
+        if (i >= count)
+            put_edge(*changes, &changes->added, key, list, i);
+        else if (written[i].dst != changes->set->keys[list[i].row] ||
+                 std::fabs(written[i].distance - distance) >
+                     rounding_of_edge(*changes, row, list[i]))
+            put_edge(*changes, &changes->changed, key, list, i);
+    }
+}
+
+// Writes the list of a row where it differs. `written`: up to k of its `length` edges.
 void write_list(Changes* changes, uint32 row, const Edge* list, WrittenEdge* written, Size length) {
+    bool in_place = false;
     if (length <= changes->k) {
         std::sort(written, written + length,
                   [](const WrittenEdge& a, const WrittenEdge& b) { return a.rank < b.rank; });
         if (same_list(*changes, written, length, row, list)) return;
+        in_place = takes_place(*changes, written, length, list);
     }
     ++(length > 0 ? changes->counts.changed : changes->counts.added);
-    change_list(changes, changes->set->keys[row], list);
+    if (in_place)
+        change_list(changes, row, list, written, length);
+    else
+        replace_list(changes, changes->set->keys[row], list);
 }
 
 }  // namespace
@@ -260,7 +325,7 @@ Owned<NodeNumbers>* find_gone(const Changes& changes) {
 
 void remove_gone(Changes* changes, const NodeNumbers& gone) {
     for (Size i = 0; i < gone.count(); ++i)
-        change_list(changes, gone.node(static_cast<uint32>(i)), nullptr);
+        replace_list(changes, gone.node(static_cast<uint32>(i)), nullptr);
     changes->counts.removed = static_cast<int64>(gone.count());
 }
 

@@ -17,6 +17,15 @@ struct AppendCounts {
     int64 removed;
 };
 
+// Columns of edges, each with room for Changes::at_once lists.
+struct EdgeColumns {
+    int64* src;
+    Datum* rank;
+    int64* dst;
+    Datum* distance;
+    int count;
+};
+
 struct Changes {
     Oid graph;
     const GraphSet* set;
@@ -29,16 +38,14 @@ struct Changes {
 
     // Changes are flushed a thousand sources at a time, as array parameters.
     static constexpr int at_once = 1000;
-    int64 keys[at_once];
+    int source_count;
+    int64 keys[at_once];  // of lists that are removed, or replaced
     int key_count;
-    // (at_once * k) each
-    int64* src;
-    Datum* rank;
-    int64* dst;
-    Datum* distance;
-    int edge_count;
+    EdgeColumns added;
+    EdgeColumns changed;  // another neighbor or distance at this rank
     SPIPlanPtr remove;
     SPIPlanPtr add;
+    SPIPlanPtr change;  // null: lists are replaced
 };
 
 // For the graph, its set and k, which are set; the others before changes are written. Inside SPI.
