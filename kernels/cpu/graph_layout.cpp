@@ -57,7 +57,7 @@ class TaskDescent {
         const FuzzyLink* link = descent.graph.begin(begin);
         for (size_t node = begin; node < end; ++node) {
             begins_[node - begin] = count;
-            // Without branches, which nobody could predict.
+            // Without branches: which way they go is chance.
             for (; link < descent.graph.end(node); ++link) {
                 due_[count] = link->to;
                 count += descent.is_due(link->weight);
