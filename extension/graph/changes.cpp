@@ -9,9 +9,12 @@
 
 extern "C" {
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rls.h"
 }
 
 namespace pgwarp {
@@ -29,7 +32,13 @@ SPIPlanPtr prepare(const char* query, int arguments, Oid* types) {
     return plan;
 }
 
-EdgeColumns new_edge_columns(Size room) {
+// Whoever may only delete and insert has lists replaced.
+bool may_update(Oid graph) {
+    return pg_class_aclcheck(graph, GetUserId(), ACL_UPDATE) == ACLCHECK_OK &&
+           check_enable_rls(graph, InvalidOid, true) != RLS_ENABLED;
+}
+
+EdgeArrays new_edge_arrays(Size room) {
     return {static_cast<int64*>(palloc(room * sizeof(int64))),
             static_cast<Datum*>(palloc(room * sizeof(Datum))),
             static_cast<int64*>(palloc(room * sizeof(int64))),
@@ -63,28 +72,32 @@ void prepare_changes(Changes* changes) {
                            "distance FROM %s",
                            name, edges_as_rows),
         4, types);
-    if (!compact)
+    if (!compact && may_update(changes->graph))
         changes->change = prepare(
             psprintf("UPDATE %s AS graph SET dst = edge.dst, distance = edge.distance FROM %s "
                      "WHERE graph.src OPERATOR(pg_catalog.=) edge.src AND graph.rank "
                      "OPERATOR(pg_catalog.=) edge.rank",
                      name, edges_as_rows),
             4, types);
-    changes->added = new_edge_columns(Size{Changes::at_once} * changes->k);
-    changes->changed = new_edge_columns(Size{Changes::at_once} * changes->k);
+    changes->added = new_edge_arrays(Size{Changes::at_once} * changes->k);
+    changes->changed = new_edge_arrays(Size{Changes::at_once} * changes->k);
 }
 
 namespace {
 
-void write_edges(const Changes& changes, SPIPlanPtr plan, int expected, EdgeColumns* edges) {
+int execute(const Changes& changes, SPIPlanPtr plan, Datum* values) {
+    return SPI_execute_snapshot(plan, values, nullptr, changes.snapshot, InvalidSnapshot, false,
+                                true, 0);
+}
+
+void write_edges(const Changes& changes, SPIPlanPtr plan, int expected, EdgeArrays* edges) {
     if (edges->count == 0) return;
     const KeyNames* names = changes.set->names;
     const auto count = static_cast<Size>(edges->count);
     Datum values[] = {
         key_array(names, edges->src, count), array_of(edges->rank, edges->count, INT4OID),
         key_array(names, edges->dst, count), array_of(edges->distance, edges->count, FLOAT4OID)};
-    if (SPI_execute_plan(plan, values, nullptr, false, 0) != expected)
-        elog(ERROR, "could not write edges");
+    if (execute(changes, plan, values) != expected) elog(ERROR, "could not write edges");
     for (const Datum value : values) pfree(DatumGetPointer(value));
     edges->count = 0;
 }
@@ -96,7 +109,7 @@ void flush_changes(Changes* changes) {
     if (changes->key_count > 0) {
         Datum keys =
             key_array(changes->set->names, changes->keys, static_cast<Size>(changes->key_count));
-        if (SPI_execute_plan(changes->remove, &keys, nullptr, false, 0) != SPI_OK_DELETE)
+        if (execute(*changes, changes->remove, &keys) != SPI_OK_DELETE)
             elog(ERROR, "could not remove edges");
         pfree(DatumGetPointer(keys));
     }
@@ -107,7 +120,7 @@ void flush_changes(Changes* changes) {
 
 namespace {
 
-void put_edge(const Changes& changes, EdgeColumns* edges, int64 key, const Edge* list, uint32 i) {
+void put_edge(const Changes& changes, EdgeArrays* edges, int64 key, const Edge* list, uint32 i) {
     const int at = edges->count++;
     edges->src[at] = key;
     edges->rank[at] = Int32GetDatum(static_cast<int32>(i) + 1);

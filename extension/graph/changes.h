@@ -18,7 +18,7 @@ struct AppendCounts {
 };
 
 // Columns of edges, each with room for Changes::at_once lists.
-struct EdgeColumns {
+struct EdgeArrays {
     int64* src;
     Datum* rank;
     int64* dst;
@@ -35,14 +35,15 @@ struct Changes {
     const float* norms;  // (rows), by find_norms(); null but for inner products
     uint32 k;
     AppendCounts counts;
+    Snapshot snapshot;  // null: that of the transaction
 
     // Changes are flushed a thousand sources at a time, as array parameters.
     static constexpr int at_once = 1000;
     int source_count;
     int64 keys[at_once];  // of lists that are removed, or replaced
     int key_count;
-    EdgeColumns added;
-    EdgeColumns changed;  // another neighbor or distance at this rank
+    EdgeArrays added;
+    EdgeArrays changed;  // another neighbor or distance at this rank
     SPIPlanPtr remove;
     SPIPlanPtr add;
     SPIPlanPtr change;  // null: lists are replaced

@@ -34,7 +34,7 @@ bool serves(Oid number, AttrNumber column, Metric metric) {
 
 }  // namespace
 
-Oid find_graph_index(const TableColumns& columns, Metric metric, const char* other_method) {
+Oid look_for_graph_index(const TableColumns& columns, Metric metric) {
     const AttrNumber column = find_column(columns.table, columns.vector);
     Relation table = table_open(columns.table, AccessShareLock);
     Oid found = InvalidOid;
@@ -50,6 +50,11 @@ Oid find_graph_index(const TableColumns& columns, Metric metric, const char* oth
         list_free(indexes);
     }
     table_close(table, NoLock);
+    return found;
+}
+
+Oid find_graph_index(const TableColumns& columns, Metric metric, const char* other_method) {
+    const Oid found = look_for_graph_index(columns, metric);
     if (!OidIsValid(found))
         ereport(ERROR,
                 (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -15,8 +15,9 @@ struct IndexGraph {
     EdgeWriter* writer;
 };
 
-// The table's index for searches by this metric; an error if it has none, whose hint names a method
-// that needs none.
+// The table's index for searches by this metric; invalid: it has none.
+Oid look_for_graph_index(const TableColumns& columns, Metric metric);
+// The same, with an error if it has none, whose hint names a method that needs none.
 Oid find_graph_index(const TableColumns& columns, Metric metric, const char* other_method);
 
 // Reports an error if the table has no index that orders by this metric.
