@@ -907,14 +907,25 @@ CREATE FUNCTION knn_graph_create(
     seed int DEFAULT 0,
     compact boolean DEFAULT false,
     unlogged boolean DEFAULT false,
+    auto boolean DEFAULT false,
     OUT created regclass,
     OUT edges bigint,
     OUT seconds double precision,
     OUT recall double precision)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_create' LANGUAGE C VOLATILE COST 1000000;
 COMMENT ON FUNCTION knn_graph_create(text, regclass, name, name, int, text, text, int, int, int,
-                                     int, boolean, boolean) IS
+                                     int, boolean, boolean, boolean) IS
     'makes a table of the graph with its primary key, and measures the graph''s recall';
+
+CREATE FUNCTION knn_graph_keep() RETURNS trigger
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_keep' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION knn_graph_keep() IS
+    'the trigger of knn_graph_create(..., auto => true): repairs a graph where rows of its table change';
+
+CREATE FUNCTION knn_graph_stop(graph regclass) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_stop' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION knn_graph_stop(regclass) IS
+    'drops the triggers that keep a graph current; returns whether there were any';
 
 CREATE FUNCTION knn_path(
     graph regclass,

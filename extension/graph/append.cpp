@@ -156,6 +156,7 @@ void begin_changes(GraphAppend* append) {
     changes->graph = append->graph;
     changes->set = &append->set;
     changes->k = append->job.k;
+    changes->in_place = true;
     prepare_changes(changes);
 }
 

@@ -72,7 +72,7 @@ void prepare_changes(Changes* changes) {
                            "distance FROM %s",
                            name, edges_as_rows),
         4, types);
-    if (!compact && may_update(changes->graph))
+    if (changes->in_place && !compact && may_update(changes->graph))
         changes->change = prepare(
             psprintf("UPDATE %s AS graph SET dst = edge.dst, distance = edge.distance FROM %s "
                      "WHERE graph.src OPERATOR(pg_catalog.=) edge.src AND graph.rank "
@@ -120,13 +120,17 @@ void flush_changes(Changes* changes) {
 
 namespace {
 
-void put_edge(const Changes& changes, EdgeArrays* edges, int64 key, const Edge* list, uint32 i) {
+void put_edge(EdgeArrays* edges, int64 src, int32 rank, int64 dst, float distance) {
     const int at = edges->count++;
-    edges->src[at] = key;
-    edges->rank[at] = Int32GetDatum(static_cast<int32>(i) + 1);
-    edges->dst[at] = changes.set->keys[list[i].row];
-    edges->distance[at] =
-        Float4GetDatum(edge_operator_distance(changes.set->metric, list[i].distance));
+    edges->src[at] = src;
+    edges->rank[at] = Int32GetDatum(rank);
+    edges->dst[at] = dst;
+    edges->distance[at] = Float4GetDatum(distance);
+}
+
+void put_edge(const Changes& changes, EdgeArrays* edges, int64 src, const Edge* list, uint32 i) {
+    put_edge(edges, src, static_cast<int32>(i) + 1, changes.set->keys[list[i].row],
+             edge_operator_distance(changes.set->metric, list[i].distance));
 }
 
 void begin_list(Changes* changes) {
@@ -134,12 +138,24 @@ void begin_list(Changes* changes) {
     ++changes->source_count;
 }
 
-// Queues a source: its edges are deleted, and those of `list` inserted. Null: the row is gone.
-void replace_list(Changes* changes, int64 key, const Edge* list) {
+}  // namespace
+
+void replace_edges(Changes* changes, int64 src) {
     begin_list(changes);
-    changes->keys[changes->key_count++] = key;
+    changes->keys[changes->key_count++] = src;
+}
+
+void add_edge(Changes* changes, int64 src, int32 rank, int64 dst, float distance) {
+    put_edge(&changes->added, src, rank, dst, distance);
+}
+
+namespace {
+
+// Null: the row is gone.
+void replace_list(Changes* changes, int64 src, const Edge* list) {
+    replace_edges(changes, src);
     for (uint32 i = 0; list && i < changes->k && list[i].row != no_row; ++i)
-        put_edge(*changes, &changes->added, key, list, i);
+        put_edge(*changes, &changes->added, src, list, i);
 }
 
 }  // namespace

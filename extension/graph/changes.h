@@ -35,6 +35,7 @@ struct Changes {
     const float* norms;  // (rows), by find_norms(); null but for inner products
     uint32 k;
     AppendCounts counts;
+    bool in_place;      // edges that differ are updated, where that may be
     Snapshot snapshot;  // null: that of the transaction
 
     // Changes are flushed a thousand sources at a time, as array parameters.
@@ -51,6 +52,9 @@ struct Changes {
 
 // For the graph, its set and k, which are set; the others before changes are written. Inside SPI.
 void prepare_changes(Changes* changes);
+// Deletes the edges of a source; those that are added next, with ranks from 1 on, take their place.
+void replace_edges(Changes* changes, int64 src);
+void add_edge(Changes* changes, int64 src, int32 rank, int64 dst, float distance);
 // Norms of the rows, in memory or in the file, for `norms`.
 float* find_norms(const GraphSet& set);
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/knn_graph.h"
+#include "extension/graph/auto.h"
 #include "extension/graph/edge_pages.h"
 #include "extension/graph/edge_table.h"
 #include "extension/graph/functions.h"
@@ -186,6 +187,18 @@ void write_as_rows(const NewGraph& graph, GraphCall* call, int64* edges) {
     add_primary_key(graph);
 }
 
+// With auto => true: what is kept by triggers, and the graph once it is made.
+KeptGraph kept_graph(const GraphCall& call, Oid graph) {
+    KeptGraph kept = {};
+    kept.graph = graph;
+    kept.table = call.columns.table;
+    kept.key = call.columns.key;
+    kept.vector = call.columns.vector;
+    kept.metric = call.job.metric;
+    kept.k = call.job.k;
+    return kept;
+}
+
 bool flag_argument(FunctionCallInfo fcinfo, int number, const char* name) {
     if (PG_ARGISNULL(number))
         ereport(ERROR,
@@ -224,7 +237,7 @@ NewGraph new_graph(FunctionCallInfo fcinfo) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_graph_create) {
-    check_signature(fcinfo, 13, 4);
+    check_signature(fcinfo, 14, 4);
     constexpr const char* names[] = {"graph", "table",  "key",   "vector_column",
                                      "k",     "method", "metric"};
     refuse_null_arguments(fcinfo, names, lengthof(names));
@@ -234,6 +247,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     descriptor = BlessTupleDesc(descriptor);
     const MemoryContext context = CurrentMemoryContext;
     const NewGraph graph = new_graph(fcinfo);
+    const bool kept = flag_argument(fcinfo, 13, "auto");
     const Oid table = PG_GETARG_OID(1);
     const char* schema =
         quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
@@ -246,12 +260,15 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
         // The index is made at the end: all work would be in vain.
         require_short_keys(call.columns.names);
     }
+    if (kept) check_kept_table(kept_graph(call, InvalidOid), GetUserId());
     create_empty(graph);
+    if (kept) check_kept_graph(kept_graph(call, find_graph(graph)));
     // A new snapshot, as the statement that fills a table would take.
     PushActiveSnapshot(GetTransactionSnapshot());
     int64 edges = 0;
     if (!write_as_pages(graph, &call, &edges)) write_as_rows(graph, &call, &edges);
     PopActiveSnapshot();
+    if (kept) add_triggers(kept_graph(call, find_graph(graph)), schema);
     const float8 seconds = static_cast<float8>(GetCurrentTimestamp() - begin) / USECS_PER_SEC;
     execute(
         psprintf("SELECT %s.knn_graph_recall(%s::pg_catalog.regclass, "
