@@ -16,6 +16,7 @@ extern "C" {
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/rls.h"
@@ -84,6 +85,97 @@ void scan_slots(Relation table, const EdgeColumns& columns, const EdgeUse& use) 
     ExecDropSingleTupleTableSlot(slot);
     table_endscan(scan);
     free_edges(&edges);
+}
+
+// --- compact graphs: a row is the list of a source
+
+struct ListColumns {
+    AttrNumber src, neighbors, distances;
+    int last;  // the greatest
+};
+
+bool may_scan_lists(Relation table, const KeyNames* names, ListColumns* columns) {
+    const Oid graph = RelationGetRelid(table);
+    if (names || !is_compact_graph(graph) || !has_all_rows(table)) return false;
+    *columns = {get_attnum(graph, "src"), get_attnum(graph, "neighbors"),
+                get_attnum(graph, "distances"), 0};
+    columns->last = std::max({columns->src, columns->neighbors, columns->distances});
+    for (int i = 0; i < columns->last; ++i)
+        if (compat_is_virtual(TupleDescAttr(RelationGetDescr(table), i))) return false;
+    return get_atttype(graph, columns->src) == INT8OID &&
+           get_atttype(graph, columns->neighbors) == INT8ARRAYOID &&
+           get_atttype(graph, columns->distances) == FLOAT4ARRAYOID;
+}
+
+// The array of a column; null: it has no elements.
+const ArrayType* array_at(const TupleTableSlot* slot, AttrNumber column) {
+    if (slot->tts_isnull[column - 1]) return nullptr;
+    const ArrayType* array = DatumGetArrayTypeP(slot->tts_values[column - 1]);
+    return ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)) > 0 ? array : nullptr;
+}
+
+struct ListScan {
+    Oid graph;
+    ListColumns columns;
+    TableEdges edges;  // room for edges_of_scan
+    const EdgeUse* use;
+};
+
+void use_edges(ListScan* scan) {
+    CHECK_FOR_INTERRUPTS();
+    if (scan->edges.count > 0) scan->use->use(scan->use->state, scan->edges);
+    scan->edges.count = 0;
+}
+
+// The edges of a source, by rank.
+void take_list(ListScan* scan, const TupleTableSlot* slot) {
+    const ArrayType* neighbors = array_at(slot, scan->columns.neighbors);
+    const ArrayType* distances = array_at(slot, scan->columns.distances);
+    if (!neighbors && !distances) return;
+    if (slot->tts_isnull[scan->columns.src - 1] || !neighbors || !distances ||
+        ARR_HASNULL(neighbors) || ARR_HASNULL(distances))
+        report_null_edge(scan->graph);
+    const int count = ArrayGetNItems(ARR_NDIM(neighbors), ARR_DIMS(neighbors));
+    if (ArrayGetNItems(ARR_NDIM(distances), ARR_DIMS(distances)) != count)
+        report_null_edge(scan->graph);
+    const int64 src = DatumGetInt64(slot->tts_values[scan->columns.src - 1]);
+    const auto* dst = reinterpret_cast<const int64*>(ARR_DATA_PTR(neighbors));
+    const auto* distance = reinterpret_cast<const float4*>(ARR_DATA_PTR(distances));
+    TableEdges& edges = scan->edges;
+    for (int i = 0; i < count; ++i) {
+        if (edges.count == edges_of_scan) use_edges(scan);
+        edges.src[edges.count] = src;
+        edges.rank[edges.count] = i + 1;
+        edges.dst[edges.count] = dst[i];
+        edges.distance[edges.count++] = distance[i];
+    }
+}
+
+// False: as scan_directly().
+bool scan_lists(Relation table, const KeyNames* names, const EdgeUse& use) {
+    constexpr int rows_at_once = 1024;
+    ListScan scan = {RelationGetRelid(table), {}, {}, &use};
+    if (!may_scan_lists(table, names, &scan.columns)) return false;
+    scan.edges = new_growing_edges(edges_of_scan).edges;
+    const MemoryContext arrays =
+        AllocSetContextCreate(CurrentMemoryContext, "lists of a graph", ALLOCSET_DEFAULT_SIZES);
+    TableScanDesc heap = compat_beginscan(table, GetActiveSnapshot());
+    TupleTableSlot* slot = table_slot_create(table, nullptr);
+    for (int rows = 1; table_scan_getnextslot(heap, ForwardScanDirection, slot); ++rows) {
+        slot_getsomeattrs(slot, scan.columns.last);
+        const MemoryContext before = MemoryContextSwitchTo(arrays);
+        take_list(&scan, slot);
+        MemoryContextSwitchTo(before);
+        if (rows % rows_at_once != 0) continue;
+        CHECK_FOR_INTERRUPTS();
+        MemoryContextReset(arrays);
+    }
+    use_edges(&scan);
+    ExecDropSingleTupleTableSlot(slot);
+    table_endscan(heap);
+    MemoryContextDelete(arrays);
+    free_edges(&scan.edges);
+    return true;
 }
 
 // --- page by page
@@ -221,7 +313,7 @@ void scan_graph_table(Oid graph, KeyNames* names, const EdgeUse& use) {
     check_graph_table(graph, names);
     // A view or a foreign table, too: check_graph_table() has seen that it is there.
     Relation table = relation_open(graph, AccessShareLock);
-    const bool directly = scan_directly(table, names, use);
+    const bool directly = scan_directly(table, names, use) || scan_lists(table, names, use);
     relation_close(table, NoLock);
     if (!directly) query_graph_table(graph, names, use);
 }

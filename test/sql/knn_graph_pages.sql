@@ -174,3 +174,20 @@ INSERT INTO no_graph VALUES (1, '{2,3}', '{0.5}');
 SELECT error_of($$SELECT * FROM knn_components('no_graph')$$);
 SELECT to_regclass('x');
 DROP SCHEMA knn_graph_pages_test CASCADE;
+
+\qecho lists without neighbors, with a null, and of two lengths: a table, read by itself, and a view, read by a query
+CREATE TABLE hand_made (src bigint, neighbors bigint[], distances real[]);
+CREATE VIEW seen AS SELECT * FROM hand_made;
+INSERT INTO hand_made VALUES (1, '{2,3}', '{1,2}'), (4, '{}', '{}'), (5, NULL, NULL), (6, '{7}', '{1}'), (7, '{{6,8}}', '{{1,2}}');
+SELECT * FROM knn_components('hand_made') ORDER BY node;
+SELECT count(*) FROM (SELECT * FROM knn_components('hand_made') EXCEPT SELECT * FROM knn_components('seen')) AS s;
+INSERT INTO hand_made VALUES (9, '{1,2}', '{1}');
+SELECT count(*) FROM knn_components('hand_made');
+SELECT count(*) FROM knn_components('seen');
+UPDATE hand_made SET neighbors = '{1,NULL}', distances = '{1,2}' WHERE src = 9;
+SELECT count(*) FROM knn_components('hand_made');
+UPDATE hand_made SET src = NULL, neighbors = '{1}', distances = '{1}' WHERE src = 9;
+SELECT count(*) FROM knn_components('hand_made');
+UPDATE hand_made SET src = 9, distances = NULL WHERE src IS NULL;
+SELECT count(*) FROM knn_components('hand_made');
+DROP TABLE hand_made CASCADE;
