@@ -18,7 +18,9 @@ plan skip_all => 'no server headers or no cmake'
 
 my $tree = PostgreSQL::Test::Utils::tempdir;
 make_path(map { "$tree/$_" } qw(extension kernels/cpu kernels/cuda bench scripts sql bin));
-copy($_, "$tree/$_") or die "$_: $!" for qw(Makefile CMakeLists.txt pgwarp.control pgwarp_pgvector.control scripts/needs scripts/common.sh);
+copy($_, "$tree/$_") or die "$_: $!"
+  for qw(Makefile CMakeLists.txt pgwarp.control pgwarp_pgvector.control scripts/needs scripts/common.sh),
+  glob('sql/*');
 chmod 0755, "$tree/scripts/needs";
 
 sub spew
