@@ -1,5 +1,4 @@
 #include "extension/graph/bulk_pages.h"
-#include "extension/util/large_memory.h"
 
 extern "C" {
 #include "access/xlog.h"
@@ -12,70 +11,48 @@ extern "C" {
 
 namespace pgwarp {
 
-namespace {
-
-// Code of the user's runs between two calls of this file, in a view or in an expression, and may
-// write to the relation.
-void check_end(const BulkPages* pages) {
-    if (RelationGetNumberOfBlocks(pages->relation) == pages->first) return;
-    ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-                    errmsg("relation \"%s\" was written to while it was filled",
-                           RelationGetRelationName(pages->relation))));
+BulkFile begin_bulk_file(Relation relation) {
+    return {relation, GetRedoRecPtr(), RelationGetNumberOfBlocks(relation)};
 }
 
-void write_pages(BulkPages* pages) {
+BlockNumber add_blocks(BulkFile* file, int count) {
     CHECK_FOR_INTERRUPTS();
-    check_end(pages);
-    if (pages->count == 0) return;
-    Relation relation = pages->relation;
-    if (pages->logged) {
-        BlockNumber blocks[BulkPages::at_once];
-        Page images[BulkPages::at_once];
-        for (int i = 0; i < pages->count; ++i) {
-            blocks[i] = pages->first + static_cast<BlockNumber>(i);
-            images[i] = pages->pages + Size{BLCKSZ} * static_cast<Size>(i);
+    // Code of the user's runs between two calls, in a view or in an expression.
+    if (RelationGetNumberOfBlocks(file->relation) != file->end)
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+                        errmsg("relation \"%s\" was written to while it was filled",
+                               RelationGetRelationName(file->relation))));
+    alignas(4096) static char empty[BLCKSZ];
+    const BlockNumber first = file->end;
+    file->end += static_cast<BlockNumber>(count);
+    // Asks the next checkpoint for a sync.
+    smgrextend(RelationGetSmgr(file->relation), MAIN_FORKNUM, file->end - 1, empty, false);
+    return first;
+}
+
+void end_bulk_file(const BulkFile& file) {
+    // A checkpoint that began meanwhile lets recovery begin behind our records, and may have synced
+    // the file before pages were written. Without one, the next checkpoint syncs all pages: it was
+    // asked to before this look at its pointer.
+    if (GetRedoRecPtr() != file.redo) smgrimmedsync(RelationGetSmgr(file.relation), MAIN_FORKNUM);
+}
+
+void write_bulk_pages(Relation relation, BlockNumber first, int count, char* pages) {
+    const auto page = [&](int i) { return pages + Size{BLCKSZ} * static_cast<Size>(i); };
+    if (RelationNeedsWAL(relation)) {
+        BlockNumber blocks[most_bulk_pages];
+        Page images[most_bulk_pages];
+        for (int i = 0; i < count; ++i) {
+            blocks[i] = first + static_cast<BlockNumber>(i);
+            images[i] = page(i);
         }
-        log_newpages(&compat_locator(relation), MAIN_FORKNUM, pages->count, blocks, images, true);
+        log_newpages(&compat_locator(relation), MAIN_FORKNUM, count, blocks, images, true);
     }
-    for (int i = 0; i < pages->count; ++i) {
-        char* page = pages->pages + Size{BLCKSZ} * static_cast<Size>(i);
-        const BlockNumber block = pages->first + static_cast<BlockNumber>(i);
-        compat_set_checksum(page, block);
-        // Not skipping the sync: the next checkpoint is asked for one.
-        smgrextend(RelationGetSmgr(relation), MAIN_FORKNUM, block, page, false);
+    for (int i = 0; i < count; ++i) {
+        const BlockNumber block = first + static_cast<BlockNumber>(i);
+        compat_set_checksum(page(i), block);
+        smgrwrite(RelationGetSmgr(relation), MAIN_FORKNUM, block, page(i), true);
     }
-    pages->first += static_cast<BlockNumber>(pages->count);
-    pages->count = 0;
-}
-
-}  // namespace
-
-BulkPages* open_bulk_pages(Relation relation) {
-    BulkPages* pages = static_cast<BulkPages*>(palloc0(sizeof(BulkPages)));
-    pages->relation = relation;
-    pages->logged = RelationNeedsWAL(relation);
-    pages->redo = GetRedoRecPtr();
-    pages->first = RelationGetNumberOfBlocks(relation);
-    pages->pages = alloc_pages(BulkPages::at_once);
-    return pages;
-}
-
-BlockNumber next_block(const BulkPages* pages) {
-    return pages->first + static_cast<BlockNumber>(pages->count);
-}
-
-Page add_page(BulkPages* pages) {
-    if (pages->count == BulkPages::at_once) write_pages(pages);
-    return pages->pages + Size{BLCKSZ} * static_cast<Size>(pages->count++);
-}
-
-void close_bulk_pages(BulkPages* pages) {
-    write_pages(pages);
-    // A checkpoint that began meanwhile lets recovery begin behind records of ours, and may have
-    // synced the file before their pages were written. Without one, the next checkpoint syncs all
-    // pages: it was asked to before this look at its pointer.
-    if (pages->logged && GetRedoRecPtr() != pages->redo)
-        smgrimmedsync(RelationGetSmgr(pages->relation), MAIN_FORKNUM);
 }
 
 }  // namespace pgwarp

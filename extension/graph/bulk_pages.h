@@ -1,5 +1,5 @@
-// Appending finished pages to a relation that this transaction created, past shared buffers, as
-// PostgreSQL's own bulk loads do.
+// Adding finished pages to a relation that this transaction created, past shared buffers, as
+// PostgreSQL's own bulk loads do. One process adds blocks; any may fill them.
 //
 // Pages are logged whole, many in a record, unless the relation needs no WAL: then the transaction
 // syncs the file before it commits, or a crash empties an unlogged table. Data may reach the file
@@ -10,31 +10,27 @@
 
 extern "C" {
 #include "access/xlogdefs.h"
-#include "storage/bufpage.h"
 #include "utils/rel.h"
 }
 
 namespace pgwarp {
 
-struct BulkPages {
-    static constexpr int at_once = 32;  // of one WAL record
+// Of one WAL record.
+inline constexpr int most_bulk_pages = 32;
 
+struct BulkFile {
     Relation relation;
-    bool logged;
-    XLogRecPtr redo;    // where recovery would begin when the first page was written
-    BlockNumber first;  // block of pages[0]
-    int count;
-    char* pages;  // (at_once)(BLCKSZ)
+    XLogRecPtr redo;  // where recovery would begin when the first block was added
+    BlockNumber end;
 };
+BulkFile begin_bulk_file(Relation relation);
+// Returns the first of them. The last one is empty until it is written, the others are a gap in the
+// file. Reports an error where others have written to the relation.
+BlockNumber add_blocks(BulkFile* file, int count);
+// All blocks are written. Their pages survive a crash after the commit.
+void end_bulk_file(const BulkFile& file);
 
-// In the current memory context. The first page becomes the relation's next block.
-BulkPages* open_bulk_pages(Relation relation);
-// The number that the page of the next call of add_page() gets.
-BlockNumber next_block(const BulkPages* pages);
-// Memory for the next page, for the caller to fill before its next call of a function here.
-Page add_page(BulkPages* pages);
-// Writes the rest. An error is reported where others have appended to the relation. The pages
-// survive a crash after the commit.
-void close_bulk_pages(BulkPages* pages);
+// Writes up to most_bulk_pages at blocks that were added.
+void write_bulk_pages(Relation relation, BlockNumber first, int count, char* pages);
 
 }  // namespace pgwarp

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstring>
 
 #include "extension/graph/edge_index.h"
+#include "extension/util/large_memory.h"
 
 extern "C" {
 #include "access/nbtree.h"
@@ -54,10 +56,16 @@ Level new_level() {
     return {static_cast<Child*>(palloc(first_room * sizeof(Child))), 0, first_room};
 }
 
+void set_key(IndexEntry* entry, const EdgeKey& key) {
+    entry->src = key.src;
+    entry->rank = key.rank;
+}
+
 // The shortest key that is greater than `left`, and not greater than `right`. Keys are unique, so
 // that no pivot needs the place of a row.
-IndexEntry pivot_between(const IndexEntry& left, const IndexEntry& right) {
-    IndexEntry pivot = right;
+IndexEntry pivot_between(const EdgeKey& left, const EdgeKey& right) {
+    IndexEntry pivot = {};
+    set_key(&pivot, right);
     const bool by_src = left.src != right.src;
     pivot.header.t_info = by_src ? pivot_of_src : sizeof(IndexEntry);
     ItemPointerSet(&pivot.header.t_tid, 0, 0);
@@ -121,15 +129,54 @@ void drop_high_key(Page page) {
 
 }  // namespace
 
+uint32 keys_per_leaf(Relation index) {
+    const Size room = BLCKSZ - SizeOfPageHeaderData - sizeof(ItemIdData) -
+                      MAXALIGN(sizeof(BTPageOpaqueData)) -
+                      static_cast<Size>(BTGetTargetPageFreeSpace(index));
+    // The high key takes as much as an entry.
+    return static_cast<uint32>((room - entry_room) / entry_room);
+}
+
+void fill_leaf(const EdgeLayout& layout, const EdgeTask& task, uint32 number, Page page) {
+    const uint32 first = number * layout.keys_per_leaf;
+    const uint32 end = std::min(task.count, first + layout.keys_per_leaf);
+    const BlockNumber block = task.first + number;
+    begin_page(page, block == layout.first_leaf ? P_NONE : block - 1, 0);
+    IndexEntry entry = {};
+    entry.header.t_info = sizeof(IndexEntry);
+    // The numbers of the edges.
+    uint64 edge = uint64{task.first - layout.first_leaf} * layout.keys_per_leaf + first;
+    for (uint32 i = first; i < end; ++i, ++edge) {
+        set_key(&entry, task.keys()[i]);
+        ItemPointerSet(&entry.header.t_tid,
+                       layout.first_page + static_cast<BlockNumber>(edge / layout.edges_per_page),
+                       static_cast<OffsetNumber>(edge % layout.edges_per_page + 1));
+        add_item(page, entry);
+    }
+    if (end == task.count && task.is_last) {
+        drop_high_key(page);
+        if (block == layout.first_leaf) opaque_of(page)->btpo_flags |= BTP_ROOT;
+        return;
+    }
+    const EdgeKey& next = end == task.count ? task.next : task.keys()[end];
+    set_high_key(page, pivot_between(task.keys()[end - 1], next), block + 1);
+}
+
+// --- upper levels
+
 struct EdgeIndex {
-    Relation index;
-    BulkPages* pages;
-    Page leaf;          // not added to `pages` yet: whether there is one on its right is not known
-    BlockNumber block;  // that it gets
-    IndexEntry last;
-    Size free;  // what a leaf leaves to later entries
     Level leaves;
 };
+
+EdgeIndex* open_edge_index() {
+    EdgeIndex* index = static_cast<EdgeIndex*>(palloc0(sizeof(EdgeIndex)));
+    index->leaves = new_level();
+    return index;
+}
+
+void note_leaf(EdgeIndex* index, BlockNumber block, const EdgeKey* last, const EdgeKey& first) {
+    remember(&index->leaves, {last ? pivot_between(*last, first) : least_pivot(), block});
+}
 
 namespace {
 
@@ -138,27 +185,23 @@ Size room_on(Page page) {
     return static_cast<Size>(header->pd_upper - header->pd_lower);
 }
 
-void write_leaf(EdgeIndex* to) {
-    memcpy(add_page(to->pages), to->leaf, BLCKSZ);
-}
-
 // Writes a level of pages that lead to those of the level below. Returns it.
-Level write_level(EdgeIndex* to, const Level& below, uint32 number) {
+Level write_level(BulkFile* file, const Level& below, uint32 number) {
     constexpr Size free = BLCKSZ * (100 - BTREE_NONLEAF_FILLFACTOR) / 100;
     Level level = new_level();
-    Page page = to->leaf;  // no longer used
-    BlockNumber left = P_NONE;
+    char* page = alloc_pages(1);
+    BlockNumber block = P_NONE;
     for (Size i = 0; i < below.count; ++i) {
-        const BlockNumber block = next_block(to->pages);
         IndexEntry item = below.pages[i].low;
-        if (i == 0 || room_on(page) < entry_room + sizeof(IndexEntry) + free) {
+        if (i == 0 || room_on(page) < 2 * entry_room + free) {
+            const BlockNumber next = add_blocks(file, 1);
             if (i > 0) {
-                set_high_key(page, item, block + 1);
-                memcpy(add_page(to->pages), page, BLCKSZ);
-                left = block;
+                set_high_key(page, item, next);
+                write_bulk_pages(file->relation, block, 1, page);
             }
-            begin_page(page, left, number);
-            remember(&level, {item, next_block(to->pages)});
+            begin_page(page, block, number);
+            block = next;
+            remember(&level, {item, block});
             item = least_pivot();
         }
         BTreeTupleSetDownLink(&item.header, below.pages[i].block);
@@ -166,71 +209,31 @@ Level write_level(EdgeIndex* to, const Level& below, uint32 number) {
     }
     drop_high_key(page);
     if (level.count == 1) opaque_of(page)->btpo_flags |= BTP_ROOT;
-    memcpy(add_page(to->pages), page, BLCKSZ);
+    write_bulk_pages(file->relation, block, 1, page);
     return level;
 }
 
-void set_root(EdgeIndex* to, BlockNumber root, uint32 level) {
-    const Buffer buffer = ReadBuffer(to->index, BTREE_METAPAGE);
+void set_root(Relation index, BlockNumber root, uint32 level) {
+    const Buffer buffer = ReadBuffer(index, BTREE_METAPAGE);
     LockBuffer(buffer, compat_lock_mode(BUFFER_LOCK_EXCLUSIVE));
     Page page = BufferGetPage(buffer);
     const bool equal_images = BTPageGetMeta(page)->btm_allequalimage;
     START_CRIT_SECTION();
     _bt_initmetapage(page, root, level, equal_images);
     MarkBufferDirty(buffer);
-    if (RelationNeedsWAL(to->index)) log_newpage_buffer(buffer, true);
+    if (RelationNeedsWAL(index)) log_newpage_buffer(buffer, true);
     END_CRIT_SECTION();
     UnlockReleaseBuffer(buffer);
 }
 
 }  // namespace
 
-EdgeIndex* open_edge_index(Relation index) {
-    EdgeIndex* to = static_cast<EdgeIndex*>(palloc0(sizeof(EdgeIndex)));
-    to->index = index;
-    to->pages = open_bulk_pages(index);
-    to->leaf = static_cast<Page>(palloc(BLCKSZ));
-    to->free = static_cast<Size>(BTGetTargetPageFreeSpace(index));
-    to->leaves = new_level();
-    return to;
-}
-
-bool put_entry(EdgeIndex* to, int64 src, int32 rank, const ItemPointerData& row) {
-    IndexEntry entry = {};
-    entry.header.t_tid = row;
-    entry.header.t_info = sizeof(IndexEntry);
-    entry.src = src;
-    entry.rank = rank;
-    const bool first = to->leaves.count == 0;
-    const IndexEntry& last = to->last;
-    if (!first && (src < last.src || (src == last.src && rank <= last.rank))) return false;
-    if (first || room_on(to->leaf) < entry_room + sizeof(IndexEntry) + to->free) {
-        IndexEntry low = least_pivot();
-        if (!first) {
-            low = pivot_between(last, entry);
-            set_high_key(to->leaf, low, to->block + 1);
-            write_leaf(to);
-        }
-        const BlockNumber left = first ? P_NONE : to->block;
-        to->block = next_block(to->pages);
-        begin_page(to->leaf, left, 0);
-        remember(&to->leaves, {low, to->block});
-    }
-    add_item(to->leaf, entry);
-    to->last = entry;
-    return true;
-}
-
-void end_edge_index(EdgeIndex* to) {
-    if (to->leaves.count == 0) return;
-    drop_high_key(to->leaf);
-    if (to->leaves.count == 1) opaque_of(to->leaf)->btpo_flags |= BTP_ROOT;
-    write_leaf(to);
-    Level level = to->leaves;
+void end_edge_index(EdgeIndex* index, BulkFile* file) {
+    if (index->leaves.count == 0) return;
+    Level level = index->leaves;
     uint32 number = 0;
-    while (level.count > 1) level = write_level(to, level, ++number);
-    close_bulk_pages(to->pages);
-    set_root(to, level.pages[0].block, number);
+    while (level.count > 1) level = write_level(file, level, ++number);
+    set_root(file->relation, level.pages[0].block, number);
 }
 
 }  // namespace pgwarp

@@ -2,21 +2,20 @@
 // (see its nbtree/README), which is the same from 12 on.
 #pragma once
 
-#include "extension/graph/bulk_pages.h"
-
-extern "C" {
-#include "storage/itemptr.h"
-}
+#include "extension/graph/edge_task.h"
 
 namespace pgwarp {
 
+uint32 keys_per_leaf(Relation index);
+// Fills a leaf of a task, by its number among these.
+void fill_leaf(const EdgeLayout& layout, const EdgeTask& task, uint32 number, Page page);
+
+// What the upper levels need.
 struct EdgeIndex;
-// The index is empty: it has a metapage only.
-EdgeIndex* open_edge_index(Relation index);
-// False: the entry is not greater than the one before. Nothing more may be put then, and the index
-// is to be made anew.
-bool put_entry(EdgeIndex* index, int64 src, int32 rank, const ItemPointerData& row);
-// Writes the upper levels and the metapage.
-void end_edge_index(EdgeIndex* index);
+EdgeIndex* open_edge_index();
+// The first leaf of the index, or one that begins behind the key `last`.
+void note_leaf(EdgeIndex* index, BlockNumber block, const EdgeKey* last, const EdgeKey& first);
+// All leaves are added to the file. Writes the upper levels and the metapage.
+void end_edge_index(EdgeIndex* index, BulkFile* file);
 
 }  // namespace pgwarp

@@ -1,7 +1,6 @@
-#include <cstring>
-
 #include "extension/graph/edge_index.h"
 #include "extension/graph/edge_pages.h"
+#include "extension/graph/edge_queue.h"
 
 extern "C" {
 #include "access/heapam.h"
@@ -59,113 +58,106 @@ bool takes_edge_leaves(Relation index) {
 }
 
 struct EdgePages {
-    Relation table;
-    Relation index;
-    BulkPages* pages;
-    EdgeIndex* entries;  // null: edges did not come in order
+    BulkFile table, index;
+    EdgeLayout layout;
+    EdgeTarget target;
+    EdgeQueue* queue;  // null: no workers
+    EdgeIndex* tree;   // null: edges did not come in order
     int64 rows;
-
-    Page page;          // where the next row goes; null before the first
-    BlockNumber block;  // its number
-    OffsetNumber rows_here;
-    OffsetNumber rows_per_page;
-
-    HeapTuple row;   // copied into pages
-    Size row_bytes;  // with padding
-    // Where its values are.
-    Size src, rank, dst, distance;
+    EdgeKey last;
+    // What comes next, until it is as much as fits into a task.
+    EdgeTask* edges;
+    EdgeTask* keys;
+    uint32 most_edges, most_keys;
 };
 
 namespace {
 
-// As heap_insert() would prepare it.
-void form_row(EdgePages* to) {
-    const TupleDesc descriptor = RelationGetDescr(to->table);
-    Datum values[lengthof(edge_types)] = {Int64GetDatum(0), Int32GetDatum(0), Int64GetDatum(0),
-                                          Float4GetDatum(0)};
-    bool nulls[lengthof(edge_types)] = {};
-    to->row = heap_form_tuple(descriptor, values, nulls);
-    HeapTupleHeader header = to->row->t_data;
-    header->t_infomask &= static_cast<uint16>(~HEAP_XACT_MASK);
-    header->t_infomask2 &= static_cast<uint16>(~HEAP2_XACT_MASK);
-    header->t_infomask |= HEAP_XMAX_INVALID;
-    HeapTupleHeaderSetXmin(header, GetCurrentTransactionId());
-    HeapTupleHeaderSetCmin(header, GetCurrentCommandId(true));
-    HeapTupleHeaderSetXmax(header, InvalidTransactionId);
-    Size* places[] = {&to->src, &to->rank, &to->dst, &to->distance};
-    Size offset = 0;
-    for (int i = 0; i < descriptor->natts; ++i) {
-        const auto* column = TupleDescAttr(descriptor, i);
-        offset = att_align_nominal(offset, column->attalign);
-        *places[i] = header->t_hoff + offset;
-        offset += static_cast<Size>(column->attlen);
+EdgeTask* new_task(const EdgeLayout& layout, bool of_index) {
+    auto* task = static_cast<EdgeTask*>(palloc(task_bytes(layout)));
+    *task = {};
+    task->of_index = of_index;
+    return task;
+}
+
+void finish_task(EdgePages* to, EdgeTask* task) {
+    if (task->count == 0) return;
+    task->first = add_blocks(task->of_index ? &to->index : &to->table, pages_of(to->layout, *task));
+    if (to->queue)
+        submit_task(to->queue, *task);
+    else
+        run_edge_task(to->target, *task);
+    task->count = 0;
+}
+
+// False: the key is not greater than the one before.
+bool put_key(EdgePages* to, const EdgeKey& key) {
+    EdgeTask* task = to->keys;
+    const EdgeKey* last = to->rows > 0 ? &to->last : nullptr;
+    if (last && (key.src < last->src || (key.src == last->src && key.rank <= last->rank)))
+        return false;
+    if (task->count % to->layout.keys_per_leaf == 0) {
+        // Only now what is behind the last leaf is known.
+        task->next = key;
+        if (task->count == to->most_keys) finish_task(to, task);
+        const auto leaf = static_cast<BlockNumber>(to->rows / to->layout.keys_per_leaf);
+        note_leaf(to->tree, to->layout.first_leaf + leaf, last, key);
     }
-    if (header->t_hoff + offset != to->row->t_len)
-        elog(ERROR, "a row of an edge has another length");
-    to->row_bytes = MAXALIGN(to->row->t_len);
-}
-
-void begin_page(EdgePages* to) {
-    to->block = next_block(to->pages);
-    to->page = add_page(to->pages);
-    PageInit(to->page, BLCKSZ, 0);
-    to->rows_here = 0;
-}
-
-// The page's items grow from its ends towards each other; PageAddItem() would look for free line
-// pointers each time.
-char* add_row(EdgePages* to) {
-    auto* header = reinterpret_cast<PageHeader>(to->page);
-    const auto offset = static_cast<LocationIndex>(header->pd_upper - to->row_bytes);
-    ItemIdSetNormal(&header->pd_linp[to->rows_here], offset, to->row->t_len);
-    header->pd_lower = static_cast<LocationIndex>(header->pd_lower + sizeof(ItemIdData));
-    header->pd_upper = offset;
-    ++to->rows_here;
-    char* row = static_cast<char*>(to->page) + offset;
-    memcpy(row, to->row->t_data, to->row->t_len);
-    return row;
+    task->keys()[task->count++] = to->last = key;
+    return true;
 }
 
 }  // namespace
 
 EdgePages* open_edge_pages(Relation table, Relation index) {
     EdgePages* to = static_cast<EdgePages*>(palloc0(sizeof(EdgePages)));
-    to->table = table;
-    to->index = index;
-    to->pages = open_bulk_pages(table);
-    to->entries = open_edge_index(index);
-    form_row(to);
-    to->rows_per_page =
-        static_cast<OffsetNumber>((BLCKSZ - SizeOfPageHeaderData -
-                                   RelationGetTargetPageFreeSpace(table, HEAP_DEFAULT_FILLFACTOR)) /
-                                  (to->row_bytes + sizeof(ItemIdData)));
+    to->table = begin_bulk_file(table);
+    to->index = begin_bulk_file(index);
+    to->layout = edge_layout(table, index);
+    to->target = open_edge_target(&to->layout, table, index);
+    to->tree = open_edge_index();
+    to->edges = new_task(to->layout, false);
+    to->keys = new_task(to->layout, true);
+    to->most_edges = most_in_task(to->layout, false);
+    to->most_keys = most_in_task(to->layout, true);
     return to;
 }
 
+void expect_edges(EdgePages* to, Size edges) {
+    // Fewer are written before workers have started.
+    constexpr Size least = 200000;
+    if (edges >= least) to->queue = open_edge_queue(to->target, max_parallel_maintenance_workers);
+}
+
 void put_edge(EdgePages* to, int64 src, int32 rank, int64 dst, float4 distance) {
-    if (!to->page || to->rows_here == to->rows_per_page) begin_page(to);
-    char* row = add_row(to);
-    memcpy(row + to->src, &src, sizeof(src));
-    memcpy(row + to->rank, &rank, sizeof(rank));
-    memcpy(row + to->dst, &dst, sizeof(dst));
-    memcpy(row + to->distance, &distance, sizeof(distance));
-    ItemPointerData place;
-    ItemPointerSet(&place, to->block, to->rows_here);
-    reinterpret_cast<HeapTupleHeader>(row)->t_ctid = place;
+    if (to->edges->count == to->most_edges) finish_task(to, to->edges);
+    to->edges->edges()[to->edges->count++] = {src, dst, rank, distance};
+    if (to->tree && !put_key(to, {src, rank})) to->tree = nullptr;
     ++to->rows;
-    if (to->entries && !put_entry(to->entries, src, rank, place)) to->entries = nullptr;
+}
+
+void end_expected_edges(EdgePages* to) {
+    if (to->queue) close_edge_queue(to->queue);
+    to->queue = nullptr;
 }
 
 bool end_edge_pages(EdgePages* to) {
-    close_bulk_pages(to->pages);
-    if (to->entries) end_edge_index(to->entries);
-    pgstat_count_heap_insert(to->table, static_cast<PgStat_Counter>(to->rows));
+    finish_task(to, to->edges);
+    end_bulk_file(to->table);
+    if (to->tree) {
+        to->keys->is_last = true;
+        finish_task(to, to->keys);
+        end_edge_index(to->tree, &to->index);
+        end_bulk_file(to->index);
+    }
+    Relation table = to->table.relation, index = to->index.relation;
+    pgstat_count_heap_insert(table, static_cast<PgStat_Counter>(to->rows));
     // The primary key was made while the table was empty: what it told the planner is outdated.
     const auto rows = static_cast<double>(to->rows);
-    compat_set_size(to->table, RelationGetNumberOfBlocks(to->table), rows, true);
-    if (to->entries) compat_set_size(to->index, RelationGetNumberOfBlocks(to->index), rows, false);
+    compat_set_size(table, RelationGetNumberOfBlocks(table), rows, true);
+    if (to->tree) compat_set_size(index, RelationGetNumberOfBlocks(index), rows, false);
     CommandCounterIncrement();
-    return to->entries != nullptr;
+    return to->tree != nullptr;
 }
 
 }  // namespace pgwarp

@@ -51,6 +51,14 @@ void write_to_pages(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4
     put_edge(reinterpret_cast<PageWriter*>(writer)->pages, src, rank, dst, distance);
 }
 
+void expect_in_pages(EdgeWriter* writer, Size edges) {
+    EdgePages* pages = reinterpret_cast<PageWriter*>(writer)->pages;
+    if (edges > 0)
+        expect_edges(pages, edges);
+    else
+        end_expected_edges(pages);
+}
+
 void insert_rows(RowWriter* to) {
     CHECK_FOR_INTERRUPTS();
     if (to->row_count == 0) return;
@@ -141,6 +149,7 @@ void add_to_list(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4 di
 EdgeWriter* open_page_writer(Relation table, Relation index) {
     PageWriter* writer = static_cast<PageWriter*>(palloc0(sizeof(PageWriter)));
     writer->writer.write = write_to_pages;
+    writer->writer.expect = expect_in_pages;
     writer->pages = open_edge_pages(table, index);
     return &writer->writer;
 }

@@ -10,6 +10,9 @@ namespace pgwarp {
 // What all writers begin with.
 struct EdgeWriter {
     void (*write)(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4 distance);
+    // Null: it does not matter. About this many edges come next, and nothing else is done between
+    // them; 0: they have come.
+    void (*expect)(EdgeWriter* writer, Size edges);
     int64 count;
 };
 

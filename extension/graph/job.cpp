@@ -48,6 +48,7 @@ Edge* alloc_lists(Size count, uint32 degree) {
 
 void put_lists(const GraphJob& job, const Edge* lists, Size count, uint32 degree,
                const EdgeSink& sink) {
+    sink.expect(sink.state, count * std::min(job.k, degree));
     for (Size i = 0; i < count; ++i) {
         if (i % 1024 == 0) {
             CHECK_FOR_INTERRUPTS();
@@ -60,6 +61,7 @@ void put_lists(const GraphJob& job, const Edge* lists, Size count, uint32 degree
         while (there < std::min(job.k, degree) && list[there].row != no_row) ++there;
         sink.put(sink.state, row, list, there);
     }
+    sink.expect(sink.state, 0);
 }
 
 EdgeSink rows_sink(EdgeRows* rows) {
@@ -69,6 +71,10 @@ EdgeSink rows_sink(EdgeRows* rows) {
                     write_edge(to->writer, to->set->keys[row], static_cast<int32>(i) + 1,
                                to->set->keys[edges[i].row],
                                edge_operator_distance(to->set->metric, edges[i].distance));
+            },
+            [](void* state, Size edges) {
+                EdgeWriter* writer = static_cast<EdgeRows*>(state)->writer;
+                if (writer->expect) writer->expect(writer, edges);
             },
             rows};
 }

@@ -42,6 +42,7 @@ Edge* alloc_lists(Size count, uint32 degree);
 // Receives the neighbors of a row, nearest first: at most k.
 struct EdgeSink {
     void (*put)(void* state, Size row, const Edge* edges, uint32 count);
+    void (*expect)(void* state, Size edges);  // as that of an EdgeWriter
     void* state;
     // (rows): numbers of rows in the order in which put_lists() puts them; null: as they are.
     const uint32* order = nullptr;

@@ -183,6 +183,7 @@ void finish_parts(Parts* parts) {
 void put_found(const Parts& parts, const EdgeSink& sink) {
     const GraphJob& job = *parts.job;
     report_graph_stage(GraphStage::writing, 0, 0);
+    sink.expect(sink.state, parts.set->count * job.k);
     for (Size part = 0; part < parts.count; ++part) {
         const Size count = parts.size(part);
         read_found(parts, part);
@@ -194,6 +195,7 @@ void put_found(const Parts& parts, const EdgeSink& sink) {
             sink.put(sink.state, parts.begin(part) + row, list, there);
         }
     }
+    sink.expect(sink.state, 0);
 }
 
 Size rows_on_device(const GraphJob& job, uint32 dims) {

@@ -30,6 +30,13 @@ sub make_graphs
 		UPDATE saved AS s SET distance = t.distance FROM truth AS t WHERE s.src = 5 AND s.rank = 2 AND t.src = 5 AND t.rank = 2;
 		COMMIT");
 	value($node, "BEGIN; SELECT knn_graph_create('gone', 't', 'id', 'v', 6, 'exact'); ROLLBACK");
+	# Enough edges for workers, the last pages of table and index not full.
+	value($node, "CREATE TABLE many AS SELECT i AS id, vec(i, 8) AS v FROM generate_series(1, 20003) AS i;
+		SET max_parallel_maintenance_workers = 0; SELECT knn_graph_create('alone', 'many', 'id', 'v', 10, 'exact')");
+	value($node, 'CREATE TABLE many_edges AS SELECT ctid AS place, * FROM alone');
+	my (undef, undef, $messages) = $node->psql('postgres', "SET client_min_messages = debug1;
+		SELECT knn_graph_create('together', 'many', 'id', 'v', 10, 'exact')");
+	like($messages, qr/2 workers wrote pages of edges/, 'workers write a large graph');
 	return;
 }
 
@@ -59,8 +66,14 @@ sub are_whole
 		SELECT count(*) FROM generate_series(1, $rows) AS n, generate_series(1, 6) AS r
 		JOIN LATERAL (SELECT FROM $_ WHERE src = n AND rank = r) AS e ON true"), $rows * 6, "$when: $_ by its key")
 	  for @plain;
+	is(value($node, "SELECT count(*) FROM together AS t FULL JOIN many_edges AS e ON t.ctid = e.place
+		WHERE (t.src, t.rank, t.dst, t.distance) IS DISTINCT FROM (e.src, e.rank, e.dst, e.distance)"), 0,
+		"$when: the same pages by workers");
+	is(value($node, "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+		SELECT count(*) FROM many_edges AS e JOIN LATERAL (SELECT FROM together WHERE src = e.src AND rank = e.rank) AS t ON true"),
+		200030, "$when: edges by workers by their key");
 	return if $options{standby};
-	for (@plain)
+	for (@plain, 'together')
 	{
 		is(value($node, "SELECT bt_index_parent_check('${_}_pkey', true, true)"), '', "$when: index of $_ is sound");
 		is(value($node, "SELECT count(*) FROM verify_heapam('$_')"), 0, "$when: pages of $_ are sound");
@@ -89,7 +102,7 @@ is(value($node, "SELECT knn_graph_recall('$_', 't', 'id', 'v', 500)"), 1, "and a
 value($node, 'VACUUM (FREEZE) plain');
 is(value($node, "SELECT bt_index_parent_check('plain_pkey', true, true)"), '', 'sound after changes');
 $standby->stop;
-# Written again by nobody, synced by the checkpoint of the shutdown.
+# Its pages are in no WAL: the checkpoint of the shutdown syncs them.
 value($node, "SELECT knn_graph_create('unlogged_again', 't', 'id', 'v', 6, 'exact', unlogged => true)");
 $node->restart;
 is(value($node, 'SELECT count(*) FROM unlogged_again'), ($rows + 35) * 6, 'an unlogged graph survives a restart');
@@ -104,7 +117,7 @@ for my $skip ('0', '1GB')
 	make_graphs($minimal);
 	crash($minimal);
 	are_whole($minimal, "minimal, threshold $skip");
-	value($minimal, 'DROP EXTENSION amcheck; DROP TABLE t, mixed, truth, mixed_truth, arrays, unlogged_graph, ' . join(', ', @plain));
+	value($minimal, 'DROP EXTENSION amcheck; DROP TABLE t, mixed, truth, mixed_truth, arrays, unlogged_graph, many, many_edges, alone, together, ' . join(', ', @plain));
 }
 
 # Where changes are decoded, rows are inserted one by one to be seen.
