@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "kernels/polling_order.h"
+#include "kernels/workers.h"
 #include "extension/graph/distinct.h"
 #include "extension/graph/job.h"
 
@@ -20,32 +21,28 @@ struct HashedRow {
     uint32 row;
 };
 
-// Rows of a set, one after the other: from memory, or a file in blocks.
-struct RowWalk {
-    const GraphSet* set;
-    float* block;  // null: the set is in memory
-    Size block_rows;
-    Size begin, end;  // rows in the block
-};
-
 Size row_bytes(const GraphSet& set) {
     return set.dims * sizeof(float);
 }
 
+// Rows of a set in a file, in their order.
+struct RowWalk {
+    const GraphSet* set;
+    float* block;
+    Size block_rows;
+    Size begin, end;  // rows in the block
+};
+
 RowWalk walk_rows(const GraphSet& set) {
     constexpr Size block_bytes = 256 * 1024;
-    RowWalk walk = {&set, nullptr, 0, 0, 0};
-    if (!set.file) return walk;
-    walk.block_rows = std::max<Size>(block_bytes / row_bytes(set), 1);
-    walk.block = static_cast<float*>(palloc(walk.block_rows * row_bytes(set)));
-    return walk;
+    const Size block_rows = std::max<Size>(block_bytes / row_bytes(set), 1);
+    return {&set, static_cast<float*>(palloc(block_rows * row_bytes(set))), block_rows, 0, 0};
 }
 
 const float* next_row(RowWalk* walk, Size row) {
     const GraphSet& set = *walk->set;
-    if (row % 1024 == 0) CHECK_FOR_INTERRUPTS();
-    if (!set.file) return set.rows + row * set.dims;
     if (row >= walk->end) {
+        CHECK_FOR_INTERRUPTS();
         walk->begin = row;
         walk->end = std::min(set.count, row + walk->block_rows);
         read_spilled(set, row, walk->end - row, walk->block);
@@ -53,21 +50,36 @@ const float* next_row(RowWalk* walk, Size row) {
     return walk->block + (row - walk->begin) * set.dims;
 }
 
-void end_walk(const RowWalk& walk) {
-    if (walk.block) pfree(walk.block);
+HashedRow hash_row(const GraphSet& set, const float* vector, Size row) {
+    return {hash_bytes_extended(reinterpret_cast<const unsigned char*>(vector),
+                                static_cast<int>(row_bytes(set)), 0),
+            static_cast<uint32>(row)};
+}
+
+void hash_rows(const GraphSet& set, HashedRow* hashed) {
+    constexpr Size task_rows = 1024;
+    if (set.file) {
+        RowWalk walk = walk_rows(set);
+        for (Size row = 0; row < set.count; ++row)
+            hashed[row] = hash_row(set, next_row(&walk, row), row);
+        pfree(walk.block);
+        return;
+    }
+    run_graph_kernel([&] {
+        Workers workers(graph_threads(), query_interrupts());
+        workers.run((set.count + task_rows - 1) / task_rows, [&](size_t task, int) {
+            const Size end = std::min(set.count, (task + 1) * task_rows);
+            for (Size row = task * task_rows; row < end; ++row)
+                hashed[row] = hash_row(set, set.rows + row * set.dims, row);
+        });
+    });
 }
 
 // (count), by hash; of equal ones by number.
 HashedRow* sort_by_hash(const GraphSet& set) {
     auto* hashed = static_cast<HashedRow*>(
         MemoryContextAllocHuge(CurrentMemoryContext, set.count * sizeof(HashedRow)));
-    RowWalk walk = walk_rows(set);
-    for (Size row = 0; row < set.count; ++row) {
-        const auto* bytes = reinterpret_cast<const unsigned char*>(next_row(&walk, row));
-        hashed[row] = {hash_bytes_extended(bytes, static_cast<int>(row_bytes(set)), 0),
-                       static_cast<uint32>(row)};
-    }
-    end_walk(walk);
+    hash_rows(set, hashed);
     run_graph_kernel([&] {
         PollingOrder order(query_interrupts(), [](const HashedRow& a, const HashedRow& b) {
             return a.hash != b.hash ? a.hash < b.hash : a.row < b.row;
@@ -111,25 +123,27 @@ Size find_first_rows(const GraphSet& set, uint32* firsts) {
 // Keeps the vectors of the first rows. `numbers` has them, and gets the number of each row's
 // vector.
 void drop_others(GraphSet* set, Size distinct, uint32* numbers) {
-    BufFile* file = set->file ? BufFileCreateTemp(false) : nullptr;
-    RowWalk walk = walk_rows(*set);
+    auto* kept = static_cast<uint32*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, distinct * sizeof(uint32)));
     uint32 next = 0;
     for (uint32 row = 0; row < set->count; ++row) {
-        const float* vector = next_row(&walk, row);
-        if (numbers[row] != row) {
-            // That row has its number already.
-            numbers[row] = numbers[numbers[row]];
-            continue;
-        }
-        if (file)
-            compat_write_temporary(file, vector, row_bytes(*set));
-        else if (next != row)
-            memcpy(set->rows + Size{next} * set->dims, vector, row_bytes(*set));
-        numbers[row] = next++;
+        const bool is_first = numbers[row] == row;
+        // Another row's first one has its number already.
+        numbers[row] = is_first ? next : numbers[numbers[row]];
+        if (is_first) kept[next++] = row;
     }
-    end_walk(walk);
-    if (file) BufFileClose(set->file);
-    set->file = file;
+    if (set->file) {
+        BufFile* file = BufFileCreateTemp(false);
+        RowWalk walk = walk_rows(*set);
+        for (Size i = 0; i < distinct; ++i)
+            compat_write_temporary(file, next_row(&walk, kept[i]), row_bytes(*set));
+        pfree(walk.block);
+        BufFileClose(set->file);
+        set->file = file;
+    } else {
+        move_rows(*set, kept, distinct);
+    }
+    pfree(kept);
     set->count = distinct;
 }
 

@@ -1,11 +1,15 @@
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/knn_graph.h"
+#include "kernels/workers.h"
+#include "extension/graph/job.h"
 #include "extension/graph/metric.h"
 #include "extension/graph/progress.h"
 #include "extension/graph/set.h"
 #include "extension/table/parallel_reader.h"
+#include "extension/util/large_memory.h"
 
 extern "C" {
 #include "utils/lsyscache.h"
@@ -19,8 +23,8 @@ namespace {
 constexpr Size block_rows = 1024;  // rows of one write
 
 float* alloc_rows(Size count, uint32 dims) {
-    return static_cast<float*>(MemoryContextAllocHuge(
-        CurrentMemoryContext, std::max<Size>(count, 1) * dims * sizeof(float)));
+    return static_cast<float*>(
+        alloc_large(CurrentMemoryContext, std::max<Size>(count, 1) * dims * sizeof(float)));
 }
 
 // Bytes for a graph of `count` rows, by the method that needs more.
@@ -94,39 +98,68 @@ uint32* find_order(GraphSet* set) {
 }
 
 // Restores the table's order of rows, which workers deliver in any order: a seed must give the same
-// graph every time. Follows the cycles of the permutation, which needs no second copy. Rows in a
-// file stay where they are; only keys move.
+// graph every time. Rows in a file stay where they are; only keys move.
 void restore_order(GraphSet* set) {
     uint32* sources = find_order(set);
     if (!sources) return;
-    const Size row_bytes = set->file ? 0 : set->dims * sizeof(float);
-    float* rows = set->file ? nullptr : set->rows;
-    float* first_row = static_cast<float*>(palloc(std::max<Size>(row_bytes, 1)));
-    const auto row_at = [&](Size i) { return rows + i * set->dims; };
-    for (Size begin = 0; begin < set->count; ++begin) {
-        if (begin % 8192 == 0) CHECK_FOR_INTERRUPTS();
-        if (sources[begin] == begin) continue;
-        const int64 first_key = set->keys[begin];
-        if (rows) memcpy(first_row, row_at(begin), row_bytes);
-        Size to = begin;
-        while (sources[to] != begin) {
-            const Size from = sources[to];
-            set->keys[to] = set->keys[from];
-            if (rows) memcpy(row_at(to), row_at(from), row_bytes);
-            sources[to] = static_cast<uint32>(to);
-            to = from;
-        }
-        set->keys[to] = first_key;
-        if (rows) memcpy(row_at(to), first_row, row_bytes);
-        sources[to] = static_cast<uint32>(to);
-    }
-    if (rows)
+    int64* keys = static_cast<int64*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, set->count * sizeof(int64)));
+    for (Size i = 0; i < set->count; ++i) keys[i] = set->keys[sources[i]];
+    pfree(set->keys);
+    set->keys = keys;
+    if (!set->file) {
+        move_rows(*set, sources, set->count);
         for (Size i = 0; i < set->piece_count; ++i) set->pieces[i].first = set->pieces[i].begin;
-    pfree(first_row);
+    }
     pfree(sources);
 }
 
+// Some columns of all rows.
+struct Columns {
+    static constexpr Size most = 32;  // two cache lines
+
+    float* first;  // of the first row
+    Size width;
+    Size dims;
+
+    float* row(Size i) const { return first + i * dims; }
+    void copy(const float* from, float* to) const { std::copy_n(from, width, to); }
+};
+
+void move_columns(const Columns& columns, const uint32* sources, Size count) {
+    if (std::is_sorted(sources, sources + count)) {
+        for (Size i = 0; i < count; ++i)
+            if (sources[i] != i) columns.copy(columns.row(sources[i]), columns.row(i));
+        return;
+    }
+    // Cycle by cycle, which needs no second copy.
+    std::vector<bool> moved(count);
+    float begun[Columns::most];
+    for (Size begin = 0; begin < count; ++begin) {
+        if (moved[begin] || sources[begin] == begin) continue;
+        columns.copy(columns.row(begin), begun);
+        Size to = begin;
+        for (; sources[to] != begin; to = sources[to]) {
+            columns.copy(columns.row(sources[to]), columns.row(to));
+            moved[to] = true;
+        }
+        columns.copy(begun, columns.row(to));
+        moved[to] = true;
+    }
+}
+
 }  // namespace
+
+void move_rows(const GraphSet& set, const uint32* sources, Size count) {
+    run_graph_kernel([&] {
+        Workers workers(graph_threads(), query_interrupts());
+        workers.run((set.dims + Columns::most - 1) / Columns::most, [&](size_t task, int) {
+            const Size first = task * Columns::most;
+            move_columns({set.rows + first, std::min(Columns::most, set.dims - first), set.dims},
+                         sources, count);
+        });
+    });
+}
 
 void spill_graph_set(GraphSet* set) {
     set->file = BufFileCreateTemp(false);

@@ -60,6 +60,10 @@ void check_unique_keys(const GraphSet& set, const TableColumns& columns);
 // A NOTICE if rows were left out.
 void report_left_out(const GraphSet& set);
 
+// Row i, of rows in memory, becomes what row sources[i] is: another order of all, or `count` of
+// them in their order.
+void move_rows(const GraphSet& set, const uint32* sources, Size count);
+
 // Moves the rows from memory to a file.
 void spill_graph_set(GraphSet* set);
 
