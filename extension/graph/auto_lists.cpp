@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "extension/graph/auto_lists.h"
 #include "extension/graph/changes.h"
@@ -18,12 +20,16 @@ KeptLists new_kept_lists(const int64* sources, Size count, uint32 k) {
     const auto alloc = [](Size bytes) {
         return palloc_extended(bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
     };
-    return {sources,
-            count,
-            k,
-            static_cast<NearRow*>(alloc(lists * k * sizeof(NearRow))),
-            static_cast<uint32*>(alloc(lists * sizeof(uint32))),
-            static_cast<bool*>(alloc(lists * sizeof(bool)))};
+    const KeptLists made = {sources,
+                            count,
+                            k,
+                            static_cast<NearRow*>(alloc(lists * k * sizeof(NearRow))),
+                            static_cast<uint32*>(alloc(lists * sizeof(uint32))),
+                            static_cast<bool*>(alloc(lists * sizeof(bool))),
+                            static_cast<NearRow*>(alloc(lists * k * sizeof(NearRow))),
+                            static_cast<uint32*>(alloc(lists * sizeof(uint32)))};
+    std::fill_n(made.written, lists * k, NearRow{0, std::numeric_limits<float>::quiet_NaN()});
+    return made;
 }
 
 Size find_list(const KeptLists& lists, int64 source) {
@@ -57,21 +63,52 @@ Size sort_keys(int64* keys, Size count) {
     return static_cast<Size>(std::unique(keys, keys + count) - keys);
 }
 
+namespace {
+
+// Of which edges are read at a time. Lists may be longer than k.
+Size sources_at_once(uint32 k) {
+    return std::clamp<Size>(most_graph_edges(0) / (Size{4} * k), 1, Changes::at_once);
+}
+
+}  // namespace
+
+float* read_radii(const KeptGraph& kept, const int64* sources, Size count) {
+    float* radii = static_cast<float*>(
+        palloc_extended(std::max<Size>(count, 1) * sizeof(float), MCXT_ALLOC_HUGE));
+    std::fill_n(radii, count, std::numeric_limits<float>::infinity());
+    const Size at_once = sources_at_once(1);
+    for (Size first = 0; first < count; first += at_once) {
+        CHECK_FOR_INTERRUPTS();
+        const int64* end = sources + std::min(first + at_once, count);
+        TableEdges edges = read_graph_edges_of(kept.graph, kept.names, sources + first,
+                                               static_cast<Size>(end - sources) - first, kept.k);
+        for (Size i = 0; i < edges.count; ++i) {
+            const int64* at = std::lower_bound(sources + first, end, edges.src[i]);
+            if (at != end && *at == edges.src[i]) radii[at - sources] = edges.distance[i];
+        }
+        free_edges(&edges);
+    }
+    return radii;
+}
+
 void read_kept_lists(const KeptGraph& kept, KeptLists* lists, const int64* without,
                      Size without_count) {
-    // Lists may be longer than k.
-    const Size at_once =
-        std::clamp<Size>(most_graph_edges(0) / (Size{4} * lists->k), 1, Changes::at_once);
+    const Size at_once = sources_at_once(lists->k);
     for (Size first = 0; first < lists->count; first += at_once) {
         CHECK_FOR_INTERRUPTS();
         TableEdges edges = read_graph_edges_of(kept.graph, kept.names, lists->sources + first,
                                                std::min(at_once, lists->count - first));
         for (Size i = 0; i < edges.count; ++i) {
             const Size list = find_list(*lists, edges.src[i]);
-            const bool wanted = list != lists->count &&
-                                !has_key(without, without_count, edges.src[i]) &&
-                                !has_key(without, without_count, edges.dst[i]);
-            if (wanted) enter_list(lists, list, {edges.dst[i], edges.distance[i]});
+            if (list == lists->count) continue;
+            const NearRow row = {edges.dst[i], edges.distance[i]};
+            const int32 rank = edges.rank[i];
+            ++lists->written_count[list];
+            if (rank >= 1 && static_cast<uint32>(rank) <= lists->k)
+                lists->written[list * lists->k + static_cast<uint32>(rank) - 1] = row;
+            if (!has_key(without, without_count, edges.src[i]) &&
+                !has_key(without, without_count, row.key))
+                enter_list(lists, list, row);
         }
         free_edges(&edges);
     }
@@ -116,20 +153,45 @@ KeptWriter* open_kept_writer(const KeptGraph& kept) {
     writer->changes.graph = kept.graph;
     writer->changes.set = &writer->set;
     writer->changes.k = kept.k;
+    writer->changes.in_place = true;
     writer->changes.snapshot = GetActiveSnapshot();
     prepare_changes(&writer->changes);
     return writer;
 }
+
+namespace {
+
+// Whether a list can take the place of the table's edge by edge: these have ranks from 1 on, and
+// are no more.
+bool takes_place(const Changes& changes, const KeptLists& lists, Size list) {
+    const uint32 count = lists.written_count[list];
+    const NearRow* written = lists.written + list * lists.k;
+    return changes.change && count <= lists.lengths[list] &&
+           std::none_of(written, written + count,
+                        [](const NearRow& row) { return std::isnan(row.distance); });
+}
+
+}  // namespace
 
 void write_kept_lists(KeptWriter* writer, const KeptLists& lists) {
     Changes* changes = &writer->changes;
     for (Size list = 0; list < lists.count; ++list) {
         if (!lists.changed[list]) continue;
         const int64 src = lists.sources[list];
-        replace_edges(changes, src);
+        const bool in_place = takes_place(*changes, lists, list);
+        const uint32 there = in_place ? lists.written_count[list] : 0;
+        if (there < lists.written_count[list])
+            replace_edges(changes, src);
+        else
+            begin_list(changes);
         for (uint32 i = 0; i < lists.lengths[list]; ++i) {
             const NearRow& row = lists.rows[list * lists.k + i];
-            add_edge(changes, src, static_cast<int32>(i) + 1, row.key, row.distance);
+            const NearRow& before = lists.written[list * lists.k + i];
+            const auto rank = static_cast<int32>(i) + 1;
+            if (i >= there)
+                add_edge(changes, src, rank, row.key, row.distance);
+            else if (row.key != before.key || row.distance != before.distance)
+                update_edge(changes, src, rank, row.key, row.distance);
         }
     }
 }
@@ -138,6 +200,7 @@ void close_kept_writer(KeptWriter* writer) {
     flush_changes(&writer->changes);
     SPI_freeplan(writer->changes.remove);
     SPI_freeplan(writer->changes.add);
+    if (writer->changes.change) SPI_freeplan(writer->changes.change);
 }
 
 }  // namespace pgwarp

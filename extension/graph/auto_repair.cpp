@@ -58,7 +58,7 @@ void begin_lists(Repair* repair) {
     repair->own = new_kept_lists(all, sort_keys(all, affected + repair->count), repair->kept->k);
     repair->present = static_cast<bool*>(
         palloc_extended(repair->own.count * sizeof(bool), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
-    if (affected > 0) read_kept_lists(*repair->kept, &repair->own, repair->changed, repair->count);
+    read_kept_lists(*repair->kept, &repair->own, repair->changed, repair->count);
 }
 
 // Searches for rows near to these, and enters what is found into lists of both. Null candidates:
@@ -125,11 +125,36 @@ void end_lists(Repair* repair) {
     }
 }
 
-KeptLists enter_candidates(const KeptGraph& kept, const Candidates& candidates) {
+// The sources of candidates, sorted, none twice.
+int64* sources_of(const Candidates& candidates, Size* count) {
     int64* sources = static_cast<int64*>(
         palloc_extended(std::max<Size>(candidates.count, 1) * sizeof(int64), MCXT_ALLOC_HUGE));
     for (Size i = 0; i < candidates.count; ++i) sources[i] = candidates.all[i].source;
-    KeptLists others = new_kept_lists(sources, sort_keys(sources, candidates.count), kept.k);
+    *count = sort_keys(sources, candidates.count);
+    return sources;
+}
+
+// Drops those that are no nearer than the last neighbor of their list. They are most of them, and
+// of their lists no other edge is read.
+void drop_far(const KeptGraph& kept, Candidates* candidates) {
+    Size count;
+    int64* sources = sources_of(*candidates, &count);
+    float* radii = read_radii(kept, sources, count);
+    const auto is_far = [&](const Candidate& candidate) {
+        const auto place = std::lower_bound(sources, sources + count, candidate.source) - sources;
+        return !(candidate.row.distance < radii[place]);
+    };
+    Candidate* end = std::remove_if(candidates->all, candidates->all + candidates->count, is_far);
+    candidates->count = static_cast<Size>(end - candidates->all);
+    pfree(radii);
+    pfree(sources);
+}
+
+KeptLists enter_candidates(const KeptGraph& kept, Candidates candidates) {
+    drop_far(kept, &candidates);
+    Size count;
+    const int64* sources = sources_of(candidates, &count);
+    KeptLists others = new_kept_lists(sources, count, kept.k);
     read_kept_lists(kept, &others, nullptr, 0);
     for (Size i = 0; i < candidates.count; ++i)
         enter_list(&others, find_list(others, candidates.all[i].source), candidates.all[i].row);

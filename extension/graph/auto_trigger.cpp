@@ -64,18 +64,15 @@ KeptGraph read_trigger(const TriggerData* data) {
 }
 
 // Settings for the queries of a repair, until AtEOXact_GUC() with the level this returns: names
-// mean what they say, lists are found by indexes whatever is known of a table that is new, and
-// searches do not depend on who writes.
+// mean what they say, lists are found by indexes, and searches do not depend on who writes.
 int begin_settings() {
     constexpr const char* settings[][2] = {{"search_path", "pg_catalog, pg_temp"},
-                                           {"enable_seqscan", "off"},
-                                           {"jit", "off"},
                                            {"ivfpq.probes", "0"},
                                            {"ivfpq.candidates", "0"},
                                            {"ivfpq.max_probes", "0"},
                                            {"ivfpq.max_scan_tuples", "0"},
                                            {"ivfpq.target_recall", "0.98"}};
-    const int level = NewGUCNestLevel();
+    const int level = begin_keyed_queries();
     for (const auto& setting : settings)
         set_config_option(setting[0], setting[1], PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true,
                           0, false);

@@ -12,6 +12,7 @@ extern "C" {
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/array.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rls.h"
@@ -106,6 +107,7 @@ void write_edges(const Changes& changes, SPIPlanPtr plan, int expected, EdgeArra
 
 void flush_changes(Changes* changes) {
     CHECK_FOR_INTERRUPTS();
+    const int level = begin_keyed_queries();
     if (changes->key_count > 0) {
         Datum keys =
             key_array(changes->set->names, changes->keys, static_cast<Size>(changes->key_count));
@@ -115,6 +117,7 @@ void flush_changes(Changes* changes) {
     }
     write_edges(*changes, changes->add, SPI_OK_INSERT, &changes->added);
     write_edges(*changes, changes->change, SPI_OK_UPDATE, &changes->changed);
+    AtEOXact_GUC(false, level);
     changes->source_count = changes->key_count = 0;
 }
 
@@ -133,12 +136,18 @@ void put_edge(const Changes& changes, EdgeArrays* edges, int64 src, const Edge* 
              edge_operator_distance(changes.set->metric, list[i].distance));
 }
 
+// Behind those that the source has.
+void add_list(Changes* changes, int64 src, const Edge* list) {
+    for (uint32 i = 0; i < changes->k && list[i].row != no_row; ++i)
+        put_edge(*changes, &changes->added, src, list, i);
+}
+
+}  // namespace
+
 void begin_list(Changes* changes) {
     if (changes->source_count == Changes::at_once) flush_changes(changes);
     ++changes->source_count;
 }
-
-}  // namespace
 
 void replace_edges(Changes* changes, int64 src) {
     begin_list(changes);
@@ -149,16 +158,9 @@ void add_edge(Changes* changes, int64 src, int32 rank, int64 dst, float distance
     put_edge(&changes->added, src, rank, dst, distance);
 }
 
-namespace {
-
-// Null: the row is gone.
-void replace_list(Changes* changes, int64 src, const Edge* list) {
-    replace_edges(changes, src);
-    for (uint32 i = 0; list && i < changes->k && list[i].row != no_row; ++i)
-        put_edge(*changes, &changes->added, src, list, i);
+void update_edge(Changes* changes, int64 src, int32 rank, int64 dst, float distance) {
+    put_edge(&changes->changed, src, rank, dst, distance);
 }
-
-}  // namespace
 
 float* find_norms(const GraphSet& set) {
     if (set.metric != Metric::inner_product) return nullptr;
@@ -285,10 +287,13 @@ void write_list(Changes* changes, uint32 row, const Edge* list, WrittenEdge* wri
         in_place = takes_place(*changes, written, length, list);
     }
     ++(length > 0 ? changes->counts.changed : changes->counts.added);
-    if (in_place)
-        change_list(changes, row, list, written, length);
+    if (in_place) return change_list(changes, row, list, written, length);
+    const int64 key = changes->set->keys[row];
+    if (length > 0)
+        replace_edges(changes, key);
     else
-        replace_list(changes, changes->set->keys[row], list);
+        begin_list(changes);
+    add_list(changes, key, list);
 }
 
 }  // namespace
@@ -354,7 +359,7 @@ Owned<NodeNumbers>* find_gone(const Changes& changes) {
 
 void remove_gone(Changes* changes, const NodeNumbers& gone) {
     for (Size i = 0; i < gone.count(); ++i)
-        replace_list(changes, gone.node(static_cast<uint32>(i)), nullptr);
+        replace_edges(changes, gone.node(static_cast<uint32>(i)));
     changes->counts.removed = static_cast<int64>(gone.count());
 }
 

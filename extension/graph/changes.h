@@ -52,9 +52,12 @@ struct Changes {
 
 // For the graph, its set and k, which are set; the others before changes are written. Inside SPI.
 void prepare_changes(Changes* changes);
-// Deletes the edges of a source; those that are added next, with ranks from 1 on, take their place.
+// Before the edges of a source that are added or updated: begin_list(), or replace_edges(), which
+// deletes those that it has. Edges are updated where `change` is not null.
+void begin_list(Changes* changes);
 void replace_edges(Changes* changes, int64 src);
 void add_edge(Changes* changes, int64 src, int32 rank, int64 dst, float distance);
+void update_edge(Changes* changes, int64 src, int32 rank, int64 dst, float distance);
 // Norms of the rows, in memory or in the file, for `norms`.
 float* find_norms(const GraphSet& set);
 

@@ -7,6 +7,7 @@ extern "C" {
 #include "executor/spi.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -266,6 +267,14 @@ Datum key_array(const KeyNames* names, const int64* keys, Size count) {
     return PointerGetDatum(array);
 }
 
+int begin_keyed_queries() {
+    const int level = NewGUCNestLevel();
+    for (const char* setting : {"enable_seqscan", "jit"})
+        set_config_option(setting, "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+                          false);
+    return level;
+}
+
 char* qualified_name(Oid table) {
     return quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),
                                       get_rel_name(table));
@@ -275,11 +284,13 @@ Size most_graph_edges(Size bytes_beside) {
     return graph_memory() / (edge_bytes + bytes_beside);
 }
 
-TableEdges read_graph_edges_of(Oid graph, KeyNames* names, const int64* sources, Size count) {
+TableEdges read_graph_edges_of(Oid graph, KeyNames* names, const int64* sources, Size count,
+                               uint32 rank) {
     const char* condition =
         names ? psprintf(" WHERE src OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.%s[])",
                          key_type_name(graph, "src"))
               : " WHERE src OPERATOR(pg_catalog.=) ANY ($1)";
+    if (rank > 0) condition = psprintf("%s AND rank OPERATOR(pg_catalog.=) %u", condition, rank);
     Collecting all = {new_growing_edges(), graph, most_graph_edges(0)};
     scan_edges(graph, names, condition, key_array(names, sources, count), {collect_edges, &all});
     return all.growing.edges;

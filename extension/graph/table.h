@@ -61,12 +61,17 @@ void query_graph_table(Oid graph, KeyNames* names, const EdgeUse& use);
 // length. 0: there are no edges.
 uint32 first_neighbors(Oid graph, const KeyNames* names);
 
-// Reads all edges of these sources into memory. Errors as above, and where there are more than
-// maintenance_work_mem has room for.
-TableEdges read_graph_edges_of(Oid graph, KeyNames* names, const int64* sources, Size count);
+// Reads all edges of these sources into memory, or those of a rank. Errors as above, and where
+// there are more than maintenance_work_mem has room for.
+TableEdges read_graph_edges_of(Oid graph, KeyNames* names, const int64* sources, Size count,
+                               uint32 rank = 0);
 
 // An array of keys as a parameter of a query: of text where they have names, else of int8.
 Datum key_array(const KeyNames* names, const int64* keys, Size count);
+
+// Settings for queries that find lists by their keys, until AtEOXact_GUC() with the level this
+// returns: by indexes, whatever is known of a table that is new.
+int begin_keyed_queries();
 
 // Edges that fit into maintenance_work_mem, with `bytes_beside` more for each.
 Size most_graph_edges(Size bytes_beside);
