@@ -292,7 +292,9 @@ TableEdges read_graph_edges_of(Oid graph, KeyNames* names, const int64* sources,
               : " WHERE src OPERATOR(pg_catalog.=) ANY ($1)";
     if (rank > 0) condition = psprintf("%s AND rank OPERATOR(pg_catalog.=) %u", condition, rank);
     Collecting all = {new_growing_edges(), graph, most_graph_edges(0)};
+    const int level = begin_keyed_queries();
     scan_edges(graph, names, condition, key_array(names, sources, count), {collect_edges, &all});
+    AtEOXact_GUC(false, level);
     return all.growing.edges;
 }
 
