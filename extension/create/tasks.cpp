@@ -9,7 +9,6 @@ extern "C" {
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/bufmgr.h"
-#include "storage/latch.h"
 }
 
 namespace pgwarp {
@@ -66,30 +65,13 @@ Task take_task(SharedTasks* tasks, const SharedCurve* curve, bool pages_first) {
     return task;
 }
 
-bool all_are_logged(SharedTasks* tasks) {
+bool all_are_logged(void* state) {
+    SharedTasks* tasks = static_cast<SharedTasks*>(state);
     SpinLockAcquire(&tasks->mutex);
     const bool logged =
         tasks->all_are_written && tasks->next_page == tasks->pages_end && tasks->logging == 0;
     SpinLockRelease(&tasks->mutex);
     return logged;
-}
-
-// Runs until all pages are logged.
-void write_ahead(SharedTasks* tasks) {
-    // WAL buffers take several times this long to fill.
-    constexpr long nap_milliseconds = 1;
-    WalAhead ahead = begin_wal_ahead();
-    while (!all_are_logged(tasks)) {
-        CHECK_FOR_INTERRUPTS();
-        if (write_wal_ahead(&ahead)) continue;
-        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap_milliseconds,
-                  WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
-        ResetLatch(MyLatch);
-    }
-    end_wal_ahead(&ahead);
-    SpinLockAcquire(&tasks->mutex);
-    tasks->wal_ahead = ahead.figures;
-    SpinLockRelease(&tasks->mutex);
 }
 
 // Makes the grid of the curve.
@@ -144,7 +126,10 @@ void do_tasks(Relation index, SharedTasks* tasks, SharedCurve* curve, bool pages
             continue;
         }
         if (task.kind == TaskKind::write_ahead) {
-            write_ahead(tasks);
+            const WalAheadFigures figures = write_wal_ahead(all_are_logged, tasks);
+            SpinLockAcquire(&tasks->mutex);
+            tasks->wal_ahead = figures;
+            SpinLockRelease(&tasks->mutex);
             continue;
         }
         if (task.kind == TaskKind::look) {

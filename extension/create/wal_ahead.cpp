@@ -15,13 +15,24 @@
 extern "C" {
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
 #include "postmaster/walwriter.h"
 #include "storage/fd.h"
+#include "storage/latch.h"
 }
 
 namespace pgwarp {
 
 namespace {
+
+struct WalAhead {
+    WalAheadFigures figures;
+    // The kernel has been asked to write back WAL up to here; the segment's file:
+    XLogRecPtr writeback;
+    XLogSegNo segment;
+    int file;  // negative: not open
+};
 
 void close_segment(WalAhead* ahead) {
     if (ahead->file >= 0) CloseTransientFile(ahead->file);
@@ -60,8 +71,6 @@ void start_writeback(WalAhead* ahead, XLogRecPtr written) {
     ahead->writeback = written;
 }
 
-}  // namespace
-
 WalAhead begin_wal_ahead() {
     // By default XLogBackgroundFlush() syncs after each megabyte written, which takes more than
     // half as long as syncing a whole segment and blocks all inserting processes. The settings are
@@ -76,7 +85,8 @@ WalAhead begin_wal_ahead() {
     return ahead;
 }
 
-bool write_wal_ahead(WalAhead* ahead) {
+// False: too little to be worth a write.
+bool write_pages(WalAhead* ahead) {
     // Less than the pages of one record is not worth a write.
     constexpr uint64 min_bytes = 16 * XLOG_BLCKSZ;
     const XLogRecPtr before = GetXLogWriteRecPtr();
@@ -91,8 +101,21 @@ bool write_wal_ahead(WalAhead* ahead) {
     return true;
 }
 
-void end_wal_ahead(WalAhead* ahead) {
-    close_segment(ahead);
+}  // namespace
+
+WalAheadFigures write_wal_ahead(bool (*is_done)(void* state), void* state) {
+    // WAL buffers take several times this long to fill.
+    constexpr long nap_milliseconds = 1;
+    WalAhead ahead = begin_wal_ahead();
+    while (!is_done(state)) {
+        CHECK_FOR_INTERRUPTS();
+        if (write_pages(&ahead)) continue;
+        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap_milliseconds,
+                  WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
+        ResetLatch(MyLatch);
+    }
+    close_segment(&ahead);
+    return ahead.figures;
 }
 
 }  // namespace pgwarp

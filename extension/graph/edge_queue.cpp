@@ -12,7 +12,6 @@ extern "C" {
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/condition_variable.h"
-#include "storage/latch.h"
 #include "storage/spin.h"
 #include "tcop/tcopprot.h"
 }
@@ -83,7 +82,8 @@ bool run_one(SharedQueue* queue, const EdgeTarget& target, bool* ended = nullptr
     return true;
 }
 
-bool all_are_done(SharedQueue* queue) {
+bool all_are_done(void* state) {
+    SharedQueue* queue = static_cast<SharedQueue*>(state);
     SpinLockAcquire(&queue->mutex);
     bool done = queue->ended;
     for (int slot = 0; slot < queue->slots; ++slot)
@@ -185,21 +185,6 @@ void close_edge_queue(EdgeQueue* queue) {
 
 namespace {
 
-// Until all tasks are done.
-void write_ahead(SharedQueue* queue) {
-    // WAL buffers take several times this long to fill.
-    constexpr long nap_milliseconds = 1;
-    WalAhead ahead = begin_wal_ahead();
-    while (!all_are_done(queue)) {
-        CHECK_FOR_INTERRUPTS();
-        if (write_wal_ahead(&ahead)) continue;
-        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap_milliseconds,
-                  WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
-        ResetLatch(MyLatch);
-    }
-    end_wal_ahead(&ahead);
-}
-
 void run_tasks(SharedQueue* queue, const EdgeTarget& target) {
     bool ended = false;
     while (true) {
@@ -223,7 +208,7 @@ void pgwarp_edge_worker(dsm_segment*, shm_toc* toc) {
     pgstat_report_activity(STATE_RUNNING, debug_query_string);
     InstrStartParallelQuery();
     if (pg_atomic_fetch_add_u32(&queue->writes_wal_ahead, 1) == 0) {
-        write_ahead(queue);
+        write_wal_ahead(all_are_done, queue);
     } else {
         Relation table = table_open(queue->layout.table, RowExclusiveLock);
         Relation index = index_open(queue->layout.index, RowExclusiveLock);

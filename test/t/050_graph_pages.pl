@@ -34,9 +34,10 @@ sub make_graphs
 	value($node, "CREATE TABLE many AS SELECT i AS id, vec(i, 8) AS v FROM generate_series(1, 20003) AS i;
 		SET max_parallel_maintenance_workers = 0; SELECT knn_graph_create('alone', 'many', 'id', 'v', 10, 'exact')");
 	value($node, 'CREATE TABLE many_edges AS SELECT ctid AS place, * FROM alone');
-	my (undef, undef, $messages) = $node->psql('postgres', "SET client_min_messages = debug1;
+	# Of as many workers, one writes WAL ahead of the others.
+	my (undef, undef, $messages) = $node->psql('postgres', "SET client_min_messages = debug1; SET max_parallel_maintenance_workers = 5;
 		SELECT knn_graph_create('together', 'many', 'id', 'v', 10, 'exact')");
-	like($messages, qr/2 workers wrote pages of edges/, 'workers write a large graph');
+	like($messages, qr/[1-5] workers wrote pages of edges/, 'workers write a large graph');
 	return;
 }
 
