@@ -63,12 +63,10 @@ bool may_drop_rows(const ScanState* s) {
     return !row_filter(s->reader).passes && s->goal.limit > s->goal.least_rows;
 }
 
-// Whether the scan may be a part of a search. Not with refinements from pages: their candidates are
-// chosen before a row is visited, and too few of them where many rows are dead.
-bool is_plain(const ScanState* s, bool by_service) {
-    return !s->exact.wanted && (by_service || !refines(s)) && !row_filter(s->reader).passes &&
-           !s->bound.given && s->audited.k == 0 &&
-           (s->meta.lists == 0 || s->goal.effort.threshold > 0);
+// Whether the scan may be a part of a search.
+bool is_plain(const ScanState* s) {
+    return !s->exact.wanted && !row_filter(s->reader).passes && !s->bound.given &&
+           s->audited.k == 0 && (s->meta.lists == 0 || s->goal.effort.threshold > 0);
 }
 
 // Chooses what all parts search for together. False: they have to be searched one by one.
@@ -83,7 +81,7 @@ bool begin_as_one(const Member* members, int count, double k, bool by_service, S
         // The executor may drop rows, so that LIMIT takes others.
         search->reads_beyond |= s->conditions.recheck;
         search->parts[search->count] = s;
-        if (!is_plain(s, by_service) || may_drop_rows(s)) return false;
+        if (!is_plain(s) || may_drop_rows(s)) return false;
         if (s->meta.lists > 0) {
             if (largest && !has_like_codes(*largest, s->meta)) return false;
             if (!largest || largest->rows_at_build < s->meta.rows_at_build) {

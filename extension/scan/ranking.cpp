@@ -220,6 +220,11 @@ Size wanted_of_round(const ScanSearch& search) {
     return search.count > 1 ? search.k : wanted_of_round(search.parts[0]);
 }
 
+Size visits_of_round(const ScanSearch& search) {
+    const RoundGoal& goal = search.parts[0]->goal;
+    return search.count > 1 ? search.k : std::max<Size>(goal.least_rows, goal.limit);
+}
+
 bool wants_last(const ScanState* s) {
     return (s->goal.least_rows > 0 && s->goal.least_rows < s->goal.limit) ||
            s->round.passing.count < s->round.visited.count;
@@ -300,15 +305,24 @@ void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, boo
         largest->goal.kth_code =
             order.items[std::min(end, std::max<Size>(k, 1)) - 1].distance + shift;
     double kth, reach;  // infinity: it lacks rows
-    do {
-        rank_portion(parts, &order, end);
+    const auto look_further = [&] {
         kth = kth_distance(search, k, parts[0].have_places);
         const bool last = std::any_of(search.parts, search.parts + search.count, wants_last);
         const CodeReach codes(effort, largest->goal.kth_code, shift, last);
         reach = std::isinf(kth) ? kth : codes.by_row(code_units(largest, kth)) - shift;
         end = next_portion(order.at, order.count, k, reach,
                            [&order](Size i) { return order.items[i].distance; });
-    } while (end > order.at);
+        return end > order.at;
+    };
+    const bool waits = std::any_of(parts, parts + count, scores);
+    while (true) {
+        rank_portion(parts, &order, end);
+        if (look_further()) continue;
+        if (!waits || order.at == order.count) break;
+        // Visits tell which rows are dead, or dropped by a filter: others take their places.
+        visit_waiting(search, visits_of_round(search));
+        if (!look_further()) break;
+    }
     free_order(order);
     for (int i = 0; i < count; ++i) {
         parts[i].s->round.unsure = parts[i].ranked == parts[i].count &&

@@ -151,9 +151,7 @@ void gather(const ScanSearch& search, ScanState* const* parts, int count) {
     }
     left = gather_from_service(search, with_lists, left);
     gather_from_lists(search, with_lists, left);
-    const RoundGoal& goal = search.parts[0]->goal;
-    visit_waiting(search,
-                  search.count > 1 ? search.k : std::max<Size>(goal.least_rows, goal.limit));
+    visit_waiting(search, visits_of_round(search));
     for (int i = 0; i < count; ++i)
         in_memory_of(parts[i], [s = parts[i]] { end_gathering(scan_of(s)->indexRelation, s); });
     pfree(with_lists);

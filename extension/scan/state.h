@@ -395,6 +395,8 @@ double kth_distance(const ScanSearch& search, Size k, bool by_refinements);
 Size wanted_of_round(const ScanState* s);
 Size wanted_of_round(const ScanSearch& search);
 // Whether some of the nearest rows are not wanted: those that are may be the last of them.
+// How many rows are visited where candidates wait.
+Size visits_of_round(const ScanSearch& search);
 bool wants_last(const ScanState* s);
 // Candidates of a part, nearest by code first.
 struct RankedPart {
