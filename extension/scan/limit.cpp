@@ -13,7 +13,7 @@
 #include "extension/index/options.h"
 #include "extension/index/table_rows.h"
 #include "extension/scan/filter_keys.h"
-#include "extension/scan/lend.h"
+#include "extension/scan/cached_values.h"
 #include "extension/scan/limit.h"
 #include "extension/scan/noted_scan.h"
 #include "extension/limits.h"
@@ -106,7 +106,7 @@ void note_scan(IndexScanState* scan, const Above& above) {
         Node* conditions = reinterpret_cast<Node*>(scan->ss.ps.plan->qual);
         note->checks_filters = note->other_filters && !contain_volatile_functions(conditions) &&
                                !contain_subplans(conditions);
-        lend_values(scan);
+        pass_cached_values(scan);
         MemoryContextSwitchTo(before);
         note->callback.func = drop_note;
         note->callback.arg = note;

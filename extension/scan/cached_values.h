@@ -14,6 +14,6 @@ extern "C" {
 namespace pgwarp {
 
 // For the distances among a scan's columns and conditions, before its first row.
-void lend_values(IndexScanState* scan);
+void pass_cached_values(IndexScanState* scan);
 
 }  // namespace pgwarp

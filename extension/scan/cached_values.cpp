@@ -1,4 +1,4 @@
-#include "extension/scan/lend.h"
+#include "extension/scan/cached_values.h"
 
 #include "extension/types/vector_cache.h"
 #include "extension/types/vector_type.h"
@@ -31,7 +31,7 @@ bool is_distance_of_pgvector(Oid function) {
 }
 
 // Code that JIT has compiled calls the function itself: this changes nothing there.
-void lend_values(ExprState* expression) {
+void pass_cached_values(ExprState* expression) {
     if (!expression) return;
     for (int i = 0; i < expression->steps_len; ++i) {
         ExprEvalStep* step = &expression->steps[i];
@@ -43,10 +43,10 @@ void lend_values(ExprState* expression) {
 
 }  // namespace
 
-void lend_values(IndexScanState* scan) {
+void pass_cached_values(IndexScanState* scan) {
     PlanState& state = scan->ss.ps;
-    if (state.ps_ProjInfo) lend_values(&state.ps_ProjInfo->pi_state);
-    lend_values(state.qual);
+    if (state.ps_ProjInfo) pass_cached_values(&state.ps_ProjInfo->pi_state);
+    pass_cached_values(state.qual);
 }
 
 }  // namespace pgwarp
