@@ -67,7 +67,7 @@ class CandidateSelection {
 
     // Rejects what is farther than `limit` from now on, and drops what was kept of it; but for the
     // `least` nearest.
-    void narrow(double limit, size_t least) {
+    void tighten(double limit, size_t least) {
         if (count_ <= least) return;
         std::nth_element(items_, items_ + least - 1, items_ + count_);
         limit = std::max(limit, items_[least - 1].distance);

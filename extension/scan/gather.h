@@ -19,7 +19,7 @@ struct QueryWalk {
     const CommonRadius* common;  // null: no other part is walked
     uint32 first_place;          // of the lists that are walked now, among all
     Size least;                  // candidates that are kept in any case
-    Size narrowed_at;            // candidates at which the selection was narrowed last
+    Size tightened_at;           // candidates at which the selection was tightened last
 };
 
 struct GatherState {

@@ -139,15 +139,15 @@ struct FirstWalk {
 
 // A selection without candidates that are too far to be ranked, whatever the lists to come have:
 // the fewer are kept, the faster are the lists scanned. Now and then, as it takes time.
-void narrow_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* selection) {
-    if (!walk->effort->by_error || selection->count() < 2 * walk->narrowed_at) return;
+void tighten_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* selection) {
+    if (!walk->effort->by_error || selection->count() < 2 * walk->tightened_at) return;
     const float shift = code_shift(s);
     const Size k = walk->walk.plan().k;
     const double kth = walk->common ? walk->common->kth : selection->distance_of(k);
     if (std::isinf(kth)) return;
     const CodeReach reach(*walk->effort, kth + shift, shift, wants_last(s));
-    selection->narrow(reach.kept() - shift, walk->least);
-    walk->narrowed_at = std::max(walk->narrowed_at, selection->count());
+    selection->tighten(reach.kept() - shift, walk->least);
+    walk->tightened_at = std::max(walk->tightened_at, selection->count());
 }
 
 // Whether the query takes the next list, too (kernels/list_plan.h).
@@ -158,7 +158,7 @@ bool takes_list(void* state, uint32 place) {
     const float term = s->lists.terms[s->lists.order[walk->first_place + place]];
     // walk_up_to() has asked for the first one.
     if (walk->walk.taken() > walk->first_place + place) return true;
-    narrow_selection(s, walk, gather->selection);
+    tighten_selection(s, walk, gather->selection);
     const SeenEntries& seen = s->seen;
     const bool takes = walk->common
                            ? walk->walk.takes(term, seen.entries, seen.passing, *walk->common)

@@ -76,9 +76,9 @@ void expect_same(const std::vector<Candidate>& found, const std::vector<Candidat
             << expected[i].distance << ", " << expected[i].id;
 }
 
-// Narrowed in the middle of the stream: what is kept is the beginning of the whole order, up to the
-// limit, or more of it where it is short.
-TEST_F(Candidates, Narrowed) {
+// Tightened in the middle of the stream: what is kept is the beginning of the whole order, up to
+// the limit, or more of it where it is short.
+TEST_F(Candidates, Tightened) {
     for (int i = 0; i < 300; ++i) {
         const std::vector<Candidate> stream = random_stream();
         const size_t wanted = between(random, 1, 200);
@@ -87,12 +87,12 @@ TEST_F(Candidates, Narrowed) {
         const size_t when = between(random, 0, stream.size());
         std::vector<Candidate> room(CandidateSelection::room_for(wanted));
         CandidateSelection selection(room.data(), wanted, no_floor);
-        bool narrowed = false;
+        bool tightened = false;
         for (size_t at = 0; at < stream.size(); ++at) {
             if (at == when) {
                 const double before = selection.bound();
-                selection.narrow(limit, least);
-                narrowed = selection.bound() < before;
+                selection.tighten(limit, least);
+                tightened = selection.bound() < before;
                 EXPECT_LE(selection.bound(), before);
             }
             selection.offer(stream[at].distance, stream[at].id);
@@ -103,14 +103,14 @@ TEST_F(Candidates, Narrowed) {
         const size_t all = expected.size();
         expected.resize(std::min(all, result.count));
         expect_same(room, expected);
-        EXPECT_FALSE(narrowed && result.complete);
+        EXPECT_FALSE(tightened && result.complete);
         // Repetitions count while candidates are kept, and not afterwards.
         std::vector<Candidate> sorted = stream;
         for (Candidate& candidate : sorted)
             if (std::isnan(candidate.distance)) candidate.distance = infinity;
         std::sort(sorted.begin(), sorted.end());
         if (sorted.size() == all && result.count < std::min(all, wanted)) {
-            EXPECT_TRUE(narrowed);
+            EXPECT_TRUE(tightened);
             EXPECT_GE(result.count, least);
             EXPECT_GT(sorted[result.count].distance, limit);
         }
