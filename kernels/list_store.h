@@ -62,7 +62,7 @@ struct ListQuery {
     // With a threshold, the query decides how many of these lists it takes: plan.k is 1 .. k. Not
     // with a floor.
     ListPlan plan = {};
-    // For narrowed batches:
+    // For filtered batches:
     uint32_t first_probe = 0;  // lists of a lower rank are not searched
     uint32_t conditions = 0;   // 0 .. the batch's conditions
     // Only what comes after this in the order of (distance, id).
@@ -72,7 +72,7 @@ struct ListQuery {
     uint32_t refined_k = 0;
 };
 
-// What a narrowed search saw in the lists that it searched.
+// What a filtered search saw in the lists that it searched.
 struct SearchedLists {
     uint32_t passed;  // entries that pass the conditions
     // 1: there are entries beyond those found. Where many are as far as each other, the found ones
@@ -85,18 +85,18 @@ struct ListBatchShape {
     size_t queries;
     uint32_t k;       // at most max_list_k
     uint32_t probes;  // values above `lists` count as `lists`
-    // Narrowed: queries may have conditions, a floor or a first list.
-    bool narrowed = false;
+    // Filtered: queries may have conditions, a floor or a first list.
+    bool filtered = false;
     uint32_t conditions = 0;  // of one query
     uint32_t values = 0;      // of all its conditions
-    // Refined: candidates are scored again by their refinements. Not narrowed.
+    // Refined: candidates are scored again by their refinements. Not filtered.
     bool refined = false;
-    // Mixed: each query has a store of its own. Not narrowed; k is at most fast_list_k, and probes
+    // Mixed: each query has a store of its own. Not filtered; k is at most fast_list_k, and probes
     // are at most most_mixed_probes.
     bool mixed = false;
 
     bool holds(const ListBatchShape& other) const {
-        return narrowed == other.narrowed && refined == other.refined && mixed == other.mixed &&
+        return filtered == other.filtered && refined == other.refined && mixed == other.mixed &&
                queries >= other.queries && k >= other.k && probes >= other.probes &&
                conditions >= other.conditions && values >= other.values;
     }
@@ -130,7 +130,7 @@ struct ListBatch {
     const Neighbor* found = nullptr;
     const float* left_out = nullptr;          // (queries), if refined; infinity: none was
     const uint32_t* found_counts = nullptr;   // (queries)
-    const SearchedLists* searched = nullptr;  // (queries), if narrowed
+    const SearchedLists* searched = nullptr;  // (queries), if filtered
     const uint32_t* probed = nullptr;         // query i's lists at i * probed_stride, by list term,
                                               // resident or not: min(wanted, lists)
     const uint32_t* taken = nullptr;          // (queries): lists that were searched, the first of
@@ -177,7 +177,7 @@ class ListStore {
     static void check_shape(const ListBatchShape& shape) {
         if (shape.k == 0 || shape.k > max_list_k || shape.probes == 0 || shape.queries == 0 ||
             (shape.mixed &&
-             (shape.narrowed || shape.k > fast_list_k || shape.probes > most_mixed_probes)))
+             (shape.filtered || shape.k > fast_list_k || shape.probes > most_mixed_probes)))
             throw std::invalid_argument("batch out of range");
     }
     // Throw where a query exceeds the capacity of its batch.
@@ -197,7 +197,7 @@ class ListStore {
         if (wanted.plan.threshold > 0 && (wanted.plan.k == 0 || wanted.plan.k > wanted.k))
             throw std::invalid_argument("effort of a query is out of range");
         if (batch.shape.refined &&
-            (batch.shape.narrowed || wanted.refined_k == 0 || wanted.refined_k > wanted.k))
+            (batch.shape.filtered || wanted.refined_k == 0 || wanted.refined_k > wanted.k))
             throw std::invalid_argument("refined rows of a query are out of range");
         if (wanted.conditions > batch.shape.conditions)
             throw std::invalid_argument("conditions of a query are out of range");

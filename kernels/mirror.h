@@ -110,10 +110,10 @@ struct MirrorSearch {
     uint32_t probes;  // at least 1
     // With a threshold, the search decides how many of these lists it takes.
     ListPlan plan = {};
-    // Above 0: the search is refined, for this number of rows (list_store.h). Not narrowed.
+    // Above 0: the search is refined, for this number of rows (list_store.h). Not filtered.
     uint32_t refined_k = 0;
-    // A search may be narrowed (list_store.h).
-    bool narrowed = false;
+    // A search may be filtered (list_store.h).
+    bool filtered = false;
     uint32_t first_probe = 0;
     Neighbor floor{-std::numeric_limits<float>::infinity(), 0};
     PackedConditions conditions = {};
@@ -129,14 +129,14 @@ struct MirrorSearch {
     Neighbor* found;  // (k)
     uint32_t found_count;
     uint32_t taken = 0;           // lists up to this rank were searched
-    SearchedLists searched = {};  // if narrowed
+    SearchedLists searched = {};  // if filtered
     // If refined: candidates that are not in `found` are no nearer.
     float left_out = std::numeric_limits<float>::infinity();
     // The answer is that of all lists of the range as they were at some time after submit(). What
     // the snapshot of the search sees was counted before, and so is in it.
     bool complete = false;
     // (probes - first_probe) each, of which an answer has (taken - first_probe). A complete answer
-    // has its lists in `lists`, by list_and_generation(), if the search is narrowed, and nowhere
+    // has its lists in `lists`, by list_and_generation(), if the search is filtered, and nowhere
     // otherwise. Other answers have them in `probed`, nearest first.
     MirrorProbe* probed;
     uint64_t* lists = nullptr;

@@ -115,7 +115,7 @@ constexpr uint32_t few_lists = 1024;
 
 class ListBench {
   public:
-    // With `times`, the store repeats each list's pages that often, and takes narrowed searches
+    // With `times`, the store repeats each list's pages that often, and takes filtered searches
     // only.
     ListBench(const Context& context, const Settings& settings, const VectorSet& vectors,
               uint32_t lists, uint32_t times = 0)
@@ -123,8 +123,8 @@ class ListBench {
         const auto executor = make_executor(context);
         index_ = std::make_unique<BenchIndex>(*executor, vectors, lists);
         if (times > 0) {
-            narrowed_ = make_list_store(context_, index_->quantizer(), attribute_layout());
-            index_->put_all(*narrowed_, times);
+            filtered_ = make_list_store(context_, index_->quantizer(), attribute_layout());
+            index_->put_all(*filtered_, times);
             return;
         }
         store_ = make_list_store(context, index_->quantizer(), {});
@@ -179,13 +179,13 @@ class ListBench {
     }
 
     // The same with a condition that this many entries of a thousand pass.
-    void run_narrowed(size_t batch_size, uint32_t probes, uint32_t passing) {
+    void run_filtered(size_t batch_size, uint32_t probes, uint32_t passing) {
         constexpr uint32_t k = 120;  // candidates of a query with LIMIT 10
-        if (!narrowed_) {
-            narrowed_ = make_list_store(context_, index_->quantizer(), attribute_layout());
-            index_->put_all(*narrowed_);
+        if (!filtered_) {
+            filtered_ = make_list_store(context_, index_->quantizer(), attribute_layout());
+            index_->put_all(*filtered_);
         }
-        const auto batch = narrowed_->make_batch({batch_size, k, probes, true, 1, 1});
+        const auto batch = filtered_->make_batch({batch_size, k, probes, true, 1, 1});
         for (size_t q = 0; q < batch_size; ++q) {
             batch->wanted[q] = {k, probes};
             batch->wanted[q].conditions = 1;
@@ -193,7 +193,7 @@ class ListBench {
             batch->conditions[q].kind = ConditionKind::range;
             batch->conditions[q].high = passing - 1;
         }
-        const auto call = searches(*narrowed_, *batch, batch_size);
+        const auto call = searches(*filtered_, *batch, batch_size);
         const double time = time_on_host(call, 301, 5);
         profile(settings_, call);
         char what[96];
@@ -274,7 +274,7 @@ class ListBench {
     const Settings& settings_;
     const VectorSet& vectors_;
     std::unique_ptr<BenchIndex> index_;
-    std::unique_ptr<ListStore> store_, host_, narrowed_;
+    std::unique_ptr<ListStore> store_, host_, filtered_;
     std::vector<Neighbor> truth_;
 };
 
@@ -294,9 +294,9 @@ void bench_lists(const Context& context, const Settings& settings, const Limits&
     bench.run(64, 10, 32, ">= 1 M queries/s");
     for (size_t size : {1, 16, 64}) {
         bench.run(size, 120, 48, "");
-        bench.run_narrowed(size, 160, 100);
-        bench.run_narrowed(size, 320, 10);
-        bench.run_narrowed(size, 640, 1);
+        bench.run_filtered(size, 160, 100);
+        bench.run_filtered(size, 320, 10);
+        bench.run_filtered(size, 640, 1);
     }
     // As searches for ten rows of other queries than rows, at targets of 0.95 and 0.99.
     for (size_t size : {1, 8, 16, 64}) {
@@ -317,7 +317,7 @@ void bench_many_lists(const Context& context, const Settings& settings, const Ve
     ListBench bench(context, settings, vectors, lists,
                     static_cast<uint32_t>(entries / vectors.base_count()));
     for (size_t size : {1, 16, 64})
-        for (uint32_t probes : {14, 56, 224}) bench.run_narrowed(size, probes, 1);
+        for (uint32_t probes : {14, 56, 224}) bench.run_filtered(size, probes, 1);
 }
 
 }  // namespace pgwarp::gpu

@@ -6,7 +6,7 @@
 // the next. A search of more than service_most_lists lists is several, whose answers become one.
 //
 // The order of candidates and of lists is the service's own. So a search resumes only after one of
-// the same kind (narrowed, list_store.h) that had the same lists, and only if no candidates from
+// the same kind (filtered, list_store.h) that had the same lists, and only if no candidates from
 // pages came between. Otherwise the search takes the group from its first candidate again, and the
 // scan skips what it has ranked.
 //
@@ -88,7 +88,7 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, Service
         WantedSearch part = *search;
         part.first_probe = search->first_probe + answer->probed_count;
         part.probes = std::min(end, part.first_probe + service_most_lists);
-        part.narrowed = true;
+        part.filtered = true;
         part.device = answer->device;
         part.devices = answer->asked;
         part.wants_versions = true;
@@ -108,7 +108,7 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, Service
         const bool empty = some.probed_count == 0;
         const bool stops = decides && !some.would_take_more;
         add_answer(*search, some, answer);
-        answer->patience = some.patience;
+        answer->deadline = some.deadline;
         free_answer(&some);
         if (stops) break;
         if (empty) {
@@ -138,7 +138,7 @@ bool ask_for_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, Servi
     // Lists that the service does not have yet count as empty, and say nothing of how many the
     // search would have taken.
     const bool more = answer->would_take_more && part.probes < all && all_resident(*answer);
-    if (more && part.probes == most_lists(s) && search->narrowed && part.wants_versions) {
+    if (more && part.probes == most_lists(s) && search->filtered && part.wants_versions) {
         search->probes = all;
         return ask_further(scan, s, search, answer);
     }
@@ -148,7 +148,7 @@ bool ask_for_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, Servi
         constexpr uint32 times = 8;
         search->probes = std::min(most_lists(s), times * part.probes);
         // More lists than one search has are asked for in parts, whose answers become one.
-        search->narrowed |= part.probes == most_lists(s);
+        search->filtered |= part.probes == most_lists(s);
         return ask_for_lists(scan, s, search, answer);
     }
     search->probes = answer->taken;
@@ -202,7 +202,7 @@ bool goes_on(const ScanState* s, const WantedSearch& search, const ServiceAnswer
              uint64* lists) {
     // A complete answer to a plain search names no lists: the scan begins with it. So it does where
     // a part of the answer is complete.
-    if ((answer.complete || answer.some_complete) && !search.narrowed) return true;
+    if ((answer.complete || answer.some_complete) && !search.filtered) return true;
     const uint32 count = search.probes - search.first_probe;
     if (answer.probed_count != count) return false;
     for (uint32 i = 0; i < count && s->service.finished; ++i)
@@ -238,8 +238,8 @@ void note_answer(ScanState* s, const TakenAnswer& taken) {
     service.devices = taken.answer.asked;
     s->walk.stage = GroupStage::walked;
     const bool all = taken.ranked == taken.by_code && !taken.answer.searched.more;
-    service.resumes = taken.search.narrowed && !all && taken.ranked > 0;
-    if (taken.search.narrowed && all) {
+    service.resumes = taken.search.filtered && !all && taken.ranked > 0;
+    if (taken.search.filtered && all) {
         finish_group(s);
     } else if (service.resumes) {
         service.floor = taken.last;
@@ -286,7 +286,7 @@ bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
         s->report.reason = other_lists;
         return false;
     }
-    if (search.narrowed && answer.found_count == 0 && answer.searched.more) {
+    if (search.filtered && answer.found_count == 0 && answer.searched.more) {
         s->report.reason = "too many rows are as far as each other";
         return false;
     }
@@ -435,7 +435,7 @@ RankedPart begin_ranking(ServedPart* part) {
     rank_candidates(scan_of(s), s, taken.candidates + taken.by_code, taken.unknown);
     // Of a search that may have more, the answer says so.
     const bool complete = taken.complete && !taken.answer.searched.more &&
-                          (taken.search.narrowed || taken.found < taken.search.k);
+                          (taken.search.filtered || taken.found < taken.search.k);
     const double known_until = !complete && taken.by_code > 0
                                    ? part->by_code[taken.by_code - 1].distance
                                    : std::numeric_limits<double>::infinity();

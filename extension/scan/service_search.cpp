@@ -102,15 +102,15 @@ bool plan_search(IndexScanDesc scan, ScanState* s, PlannedSearch* plan) {
     }
     // A plain search is faster. It gives no floor, counts no entries, and does not say whether
     // there is more.
-    search.narrowed = !begins || !search.conditions.empty() || left > service_most_k ||
+    search.filtered = !begins || !search.conditions.empty() || left > service_most_k ||
                       search.probes > service_most_lists;
-    // A narrowed search may be continued after its last candidate by code, and a device names few
+    // A filtered search may be continued after its last candidate by code, and a device names few
     // of those that it has refined.
-    const bool refined = begins && !search.narrowed && device_refines(scan, s);
+    const bool refined = begins && !search.filtered && device_refines(scan, s);
     const Size wanted = left;
     // One of several partitions has few of those that all have. A device refines no fewer than it
     // selects fast; with more, its searches would not share a batch.
-    if (begins && !search.narrowed && s->service.most_of_first > 0)
+    if (begins && !search.filtered && s->service.most_of_first > 0)
         left = std::min(left, std::max({s->service.most_of_first, Size{search.plan.k},
                                         Size{refined ? fast_list_k : 1}}));
     *plan = {search, wanted, left, refined, false, ServiceAnswer{}};

@@ -247,10 +247,10 @@ const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
         return "k or dims are out of range";
     if (slot.first_probe >= slot.probes || slot.probes - slot.first_probe > service_most_lists)
         return "probes are out of range";
-    if (slot.refined_k > slot.k || (slot.refined_k > 0 && slot.narrowed != 0))
+    if (slot.refined_k > slot.k || (slot.refined_k > 0 && slot.filtered != 0))
         return "refined rows are out of range";
     if (slot.conditions > service_most_conditions || slot.values > service_most_values ||
-        (slot.narrowed == 0 && (slot.conditions > 0 || slot.first_probe > 0)))
+        (slot.filtered == 0 && (slot.conditions > 0 || slot.first_probe > 0)))
         return "conditions are out of range";
     SearchBlock* block = service_block(own_device, slot.block);
     copied.block = slot.block;
@@ -264,7 +264,7 @@ const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
     search->probes = slot.probes;
     search->plan = slot.plan;
     search->refined_k = slot.refined_k;
-    search->narrowed = slot.narrowed != 0;
+    search->filtered = slot.filtered != 0;
     search->wants_versions = slot.wants_versions != 0;
     search->first_probe = slot.first_probe;
     search->floor = slot.floor;

@@ -31,11 +31,11 @@ int submit_group(AskedSearch* searches, int begin, int count, const SearchesToAs
         }
         if (!search->planned) continue;
         prepare_exit();  // there is a service
-        ServiceDevice* device = search->patience.device;
+        ServiceDevice* device = search->deadline.device;
         // The first one waits for a block. Where it waits in vain, so would the others.
         SearchSlot* slot = nullptr;
         if (waits)
-            slot = prepare_slot(search->wanted, &search->patience);
+            slot = prepare_slot(search->wanted, &search->deadline);
         else if (may_take_block(device, submitted))
             slot = take_block_slot(device);
         waits = false;
@@ -60,11 +60,11 @@ void ask_for_each(AskedSearch* searches, int count, const SearchesToAsk& calls) 
             const int end = submit_group(searches, begin, count, calls, &planned, &last);
             // The last one is answered last, or nearly so: its answer alone wakes this backend.
             const bool answered =
-                last >= 0 && wait_for_answer(searches[last].slot, &searches[last].patience);
+                last >= 0 && wait_for_answer(searches[last].slot, &searches[last].deadline);
             for (int i = begin; i < end; ++i) {
                 AskedSearch* search = &searches[i];
                 if (!search->slot) continue;
-                if (i == last ? answered : wait_for_answer(search->slot, &search->patience)) {
+                if (i == last ? answered : wait_for_answer(search->slot, &search->deadline)) {
                     calls.take(calls.state, i, search->slot);
                     release_slot(search->slot);
                 } else {

@@ -36,19 +36,19 @@ SearchSlot* my_slot(const ServiceDevice* device) {
 }
 
 // Pops a free block. False: none came free in about the time that searching the pages takes.
-bool take_block(Patience* patience, uint32* block) {
+bool take_block(Deadline* deadline, uint32* block) {
     constexpr int max_wait_ms = 20;
-    ServiceDevice* device = patience->device;
+    ServiceDevice* device = deadline->device;
     const int mine = compat_my_proc_number();
     if (take_free_block(device, mine, block)) return true;
     reclaim_blocks(device, mine);
     const TimestampTz began = GetCurrentTimestamp();
     bool taken = false;
-    while (!taken && !patience_ends(patience) &&
-           (patience->while_alive ||
+    while (!taken && !must_stop_waiting(deadline) &&
+           (deadline->while_alive ||
             !TimestampDifferenceExceeds(began, GetCurrentTimestamp(), max_wait_ms))) {
         ConditionVariableTimedSleep(&device->block_freed,
-                                    std::min(wait_milliseconds(*patience), long{max_wait_ms}),
+                                    std::min(wait_milliseconds(*deadline), long{max_wait_ms}),
                                     compat_wait_event("PgwarpServiceBlock"));
         taken = take_free_block(device, mine, block);
     }
@@ -107,9 +107,9 @@ void wait_awake(const AskedSearch* searches, int count) {
     const int microseconds = service->awake_us;
     if (microseconds <= 0 || count == 0) return;
     for (int i = 0; i < count; ++i)
-        if (pg_atomic_read_u32(&searches[i].patience.device->in_flight) >= service->most_awake)
+        if (pg_atomic_read_u32(&searches[i].deadline.device->in_flight) >= service->most_awake)
             return;
-    ServiceDevice* device = searches[0].patience.device;
+    ServiceDevice* device = searches[0].deadline.device;
     if (pg_atomic_fetch_add_u32(&device->awake, 1) < service->most_awake) {
         const double end = seconds_now() + microseconds * 1e-6;
         do
@@ -143,13 +143,13 @@ void wait_for_answers(AskedSearch* searches, int count) {
             AskedSearch* search = &searches[i];
             if (!search->slot || is_answered(search->slot)) continue;
             // The answer may have arrived since.
-            if (patience_ends(&search->patience) && !is_answered(search->slot)) {
+            if (must_stop_waiting(&search->deadline) && !is_answered(search->slot)) {
                 abandon(search->slot);
                 search->slot = nullptr;
                 await_one_less();
                 continue;
             }
-            const long left = wait_milliseconds(search->patience);
+            const long left = wait_milliseconds(search->deadline);
             milliseconds = milliseconds == 0 ? left : std::min(milliseconds, left);
         }
         if (milliseconds > 0) sleep_for_answers(milliseconds);
@@ -160,23 +160,23 @@ void wait_for_answers(AskedSearch* searches, int count) {
 
 }  // namespace
 
-bool wait_for_answer(SearchSlot* slot, Patience* patience) {
+bool wait_for_answer(SearchSlot* slot, Deadline* deadline) {
     if (pg_atomic_read_u32(&slot->silent) != 0) {
         // The worker looks at it after it has changed the state.
         pg_atomic_write_u32(&slot->silent, 0);
         pg_memory_barrier();
     }
     AskedSearch search = {};
-    search.patience = *patience;
+    search.deadline = *deadline;
     search.slot = slot;
     wait_awake(&search, 1);
     while (!is_answered(slot)) {
-        if (patience_ends(patience)) {
+        if (must_stop_waiting(deadline)) {
             // The answer may have arrived since the loop condition was checked.
             if (is_answered(slot)) break;
             return false;
         }
-        sleep_for_answers(wait_milliseconds(*patience));
+        sleep_for_answers(wait_milliseconds(*deadline));
     }
     note_answered(slot);
     return true;
@@ -285,8 +285,8 @@ static void ask_worker(ServiceDevice* device, SearchSlot* slot) {
     wake_worker(device);
 }
 
-SearchSlot* prepare_slot(const WantedSearch& wanted, Patience* patience) {
-    ServiceDevice* device = patience->device;
+SearchSlot* prepare_slot(const WantedSearch& wanted, Deadline* deadline) {
+    ServiceDevice* device = deadline->device;
     SearchSlot* slot = my_slot(device);
     // After an error, the slot may still hold an earlier answer.
     release_slot(slot);
@@ -299,7 +299,7 @@ SearchSlot* prepare_slot(const WantedSearch& wanted, Patience* patience) {
     }
     if (pg_atomic_read_u32(in_hand(device, compat_my_proc_number())) != 0) return nullptr;
     uint32 block = 0;
-    if (wanted.k > 0 && !take_block(patience, &block)) return nullptr;
+    if (wanted.k > 0 && !take_block(deadline, &block)) return nullptr;
     slot->block = wanted.k > 0 ? static_cast<int>(block) : -1;
     return slot;
 }
@@ -314,7 +314,7 @@ SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted, Serv
     slot->probes = wanted.probes;
     slot->plan = wanted.plan;
     slot->refined_k = wanted.refined_k;
-    slot->narrowed = wanted.narrowed;
+    slot->filtered = wanted.filtered;
     slot->wants_versions = wanted.wants_versions;
     slot->range = wanted.range;
     slot->first_probe = wanted.first_probe;
@@ -340,8 +340,8 @@ void ask_together(AskedSearch* searches, int count) {
     {
         for (int i = 0; i < count; ++i) {
             AskedSearch* search = &searches[i];
-            search->slot = submit_search(search->key, search->wanted, search->patience.device,
-                                         prepare_slot(search->wanted, &search->patience), false);
+            search->slot = submit_search(search->key, search->wanted, search->deadline.device,
+                                         prepare_slot(search->wanted, &search->deadline), false);
             if (!search->slot) await_one_less();
         }
         wait_for_answers(searches, count);
@@ -357,10 +357,10 @@ void ask_together(AskedSearch* searches, int count) {
     await(0);
 }
 
-SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience) {
-    AskedSearch search = {key, wanted, *patience, true, nullptr};
+SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Deadline* deadline) {
+    AskedSearch search = {key, wanted, *deadline, true, nullptr};
     ask_together(&search, 1);
-    *patience = search.patience;
+    *deadline = search.deadline;
     return search.slot;
 }
 
@@ -402,8 +402,8 @@ bool ask_for_missing(ServiceDevice* device, const MirrorKey& key, const ListRang
     return block != nullptr;
 }
 
-bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists) {
-    SearchSlot* slot = ask_service(key, {}, patience);
+bool count_resident(const MirrorKey& key, Deadline* deadline, uint32* lists) {
+    SearchSlot* slot = ask_service(key, {}, deadline);
     if (!slot) return false;
     const bool answered = slot->outcome != MirrorSearch::Outcome::failed;
     *lists = slot->found_count;

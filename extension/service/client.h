@@ -3,7 +3,7 @@
 
 #include "extension/index/effort.h"
 #include "extension/service/service.h"
-#include "extension/service/patience.h"
+#include "extension/service/deadline.h"
 
 extern "C" {
 #include "utils/rel.h"
@@ -51,9 +51,9 @@ struct WantedSearch {
     // With a threshold, the search decides how many of these lists it takes.
     ListPlan plan;
     // Above 0: candidates are scored by their refinements, and those named that may be among this
-    // number of nearest rows (list_store.h). Not narrowed.
+    // number of nearest rows (list_store.h). Not filtered.
     uint32 refined_k;
-    bool narrowed;  // list_store.h; needed for all that follows up to `conditions`
+    bool filtered;  // list_store.h; needed for all that follows up to `conditions`
     uint32 first_probe;
     Neighbor floor = {-std::numeric_limits<float>::infinity(), 0};
     // Whose answer the search goes on from; null: it begins. Asked first.
@@ -70,19 +70,18 @@ inline bool fits_service(std::span<const Condition> conditions) {
            count_values(conditions) <= service_most_values;
 }
 
-// Submits a search to the device that patience waits for, and waits for its answer. Returns the
-// slot with the answer, which the caller owns until release_slot(), or null if the service did not
-// answer, for whatever reason. If PostgreSQL reports an error meanwhile (a cancelled query), slot
+// Submits a search to the deadline's device, and waits for its answer. Returns the slot with the
+// answer, which the caller owns until release_slot(), or null if the service did not answer. If PostgreSQL reports an error meanwhile (a cancelled query), slot
 // and block are released.
-SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience);
+SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Deadline* deadline);
 // Does nothing if the slot holds no answer.
 void release_slot(SearchSlot* slot);
 
-// A search on the device that its patience waits for.
+// A search on its deadline's device.
 struct AskedSearch {
     MirrorKey key;
     WantedSearch wanted;
-    Patience patience;
+    Deadline deadline;
     bool planned;      // of ask_for_each()
     SearchSlot* slot;  // with the answer
 };
@@ -97,13 +96,13 @@ void prepare_exit();
 
 // This backend's own slot, with a block if the search needs one, for which it waits. Null: it
 // cannot search now.
-SearchSlot* prepare_slot(const WantedSearch& wanted, Patience* patience);
+SearchSlot* prepare_slot(const WantedSearch& wanted, Deadline* deadline);
 // Submits a search to the device, in a slot of prepare_slot() or take_block_slot(). Null slots stay
 // null. `silent`: the answer wakes this backend only once wait_for_answer() waits for it.
 SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted, ServiceDevice* device,
                           SearchSlot* slot, bool silent);
 // False: no answer in time.
-bool wait_for_answer(SearchSlot* slot, Patience* patience);
+bool wait_for_answer(SearchSlot* slot, Deadline* deadline);
 // Gives up a search in any state.
 void abandon(SearchSlot* slot);
 
@@ -133,25 +132,23 @@ struct ListToSend {
 
 // Sends the model of an index that a device does not know, if its worker has asked this backend for
 // it. One that `insists` waits until the device has the model, from any backend, and is told so: it
-// may ask again. False: the device has it not, or not yet. Patience waits for the same device.
+// may ask again. False: the device has it not, or not yet. The deadline has the same device.
 bool bring_model(ServiceDevice* device, Relation index, const MetaPage& meta, bool asked,
-                 bool insists, Patience* patience);
+                 bool insists, Deadline* deadline);
 // Sends lists to a device; returns their number. With `to_fill`, it ends after some milliseconds.
-// Patience waits for the same device; if it is null, it does not wait for free buffers. `kind`: not
-// model.
+// The deadline has the same device; null: do not wait for free buffers. `kind`: not model.
 uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
-                  const ListToSend* lists, uint32 count, Patience* patience,
+                  const ListToSend* lists, uint32 count, Deadline* deadline,
                   LoadKind kind = LoadKind::lists);
-// Waits until the device that patience waits for has loaded all buffers of this backend; false if
-// it did not.
-bool wait_for_loads(Patience* patience);
+// Waits until the deadline's device has loaded all buffers of this backend; false if it did not.
+bool wait_for_loads(Deadline* deadline);
 // After an error, or when this process exits: frees the buffer that it was filling.
 void drop_filling();
 
 // --- client.cpp
 
 // The number of resident lists of an index on that device; false if the worker does not answer.
-bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists);
+bool count_resident(const MirrorKey& key, Deadline* deadline, uint32* lists);
 
 // Lists of an index that a device lacks and has room for.
 struct MissingLists {

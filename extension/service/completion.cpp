@@ -11,7 +11,7 @@
 #include "extension/service/client.h"
 #include "extension/service/completion.h"
 #include "extension/service/fill.h"
-#include "extension/service/pace.h"
+#include "extension/service/rate_limit.h"
 #include "extension/service/placement.h"
 #include "extension/service/seen_lists.h"
 #include "extension/service/shard_search.h"
@@ -149,7 +149,7 @@ bool few_may_go(const ServiceDevice* device, const MirrorKey& key, Sends* sends)
 
 void send_all(Relation index, const MetaPage& meta, const Sends& sends,
               const ServiceAnswer& answer) {
-    Patience patience = answer.patience;
+    Deadline deadline = answer.deadline;
     auto* lists = static_cast<ListToSend*>(palloc(Max(sends.count, 1u) * sizeof(ListToSend)));
     for (int number = 0; sends.count > 0 && number < service->devices; ++number) {
         ServiceDevice* device = service_device(number);
@@ -158,8 +158,8 @@ void send_all(Relation index, const MetaPage& meta, const Sends& sends,
             if (sends.devices[i] == device) lists[count++] = sends.lists[i];
         // The owner of a list may be away.
         if (count == 0 || (device != answer.device && !is_available(device))) continue;
-        if (insists_on_service()) wait_for(&patience, device, OtherDevices::none);
-        send_lists(device, index, meta, lists, count, insists_on_service() ? &patience : nullptr);
+        if (insists_on_service()) set_device(&deadline, device, OtherDevices::none);
+        send_lists(device, index, meta, lists, count, insists_on_service() ? &deadline : nullptr);
     }
     pfree(lists);
 }
@@ -175,12 +175,12 @@ void visit_whole(void* state, uint32 list, Page page, const EntryLayout& layout)
 
 }  // namespace
 
-// Asks one device, which patience waits for. False: it has no answer.
+// Asks the device of the answer's deadline. False: it has no answer.
 static bool ask_device(Relation index, const MetaPage& meta, const MirrorKey& key,
                        const WantedSearch& search, ServiceAnswer* answer) {
-    ServiceDevice* device = answer->patience.device;
+    ServiceDevice* device = answer->deadline.device;
     for (bool sent = false;; sent = true) {
-        SearchSlot* slot = ask_service(key, search, &answer->patience);
+        SearchSlot* slot = ask_service(key, search, &answer->deadline);
         if (!slot) return false;
         if (slot->outcome == MirrorSearch::Outcome::found) {
             const bool copied = copy_answer(slot, search.k, meta.lists, answer);
@@ -194,7 +194,7 @@ static bool ask_device(Relation index, const MetaPage& meta, const MirrorKey& ke
         if (outcome == MirrorSearch::Outcome::refused) answer->why = refused_reason;
         if (outcome != MirrorSearch::Outcome::unknown || sent) return false;
         answer->sent_model = asked || insists_on_service();
-        if (!bring_model(device, index, meta, asked, insists_on_service(), &answer->patience))
+        if (!bring_model(device, index, meta, asked, insists_on_service(), &answer->deadline))
             return false;
     }
 }
@@ -204,7 +204,7 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     const MirrorKey key = mirror_key(index, meta);
     // Allocate before the answer exists: after an error in palloc() the slot would keep its block.
     begin_answer(answer, wanted.k);
-    answer->patience = search_patience();
+    answer->deadline = search_deadline();
     Shards shards;
     if (find_shards(index, meta, key, &shards))
         return ask_shards(index, meta, key, shards, wanted, answer);
@@ -212,9 +212,9 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     search.wants_versions |= !may_be_complete();
     const Route route = route_search(key, placement_of(index), wanted.device);
     bool answered = false;
-    for (int i = 0; !answered && i < route.count && !is_over(answer->patience); ++i) {
-        wait_for(&answer->patience, route.devices[i],
-                 i + 1 < route.count ? OtherDevices::next : OtherDevices::none);
+    for (int i = 0; !answered && i < route.count && !is_over(answer->deadline); ++i) {
+        set_device(&answer->deadline, route.devices[i],
+                   i + 1 < route.count ? OtherDevices::next : OtherDevices::none);
         answered = ask_device(index, meta, key, search, answer);
     }
     fill_copies(index, meta, key, route.lacking, nullptr, !answer->sent_model);
@@ -249,9 +249,9 @@ bool plan_ahead(void* state, int number, AskedSearch* asked) {
     asked->key = key;
     asked->wanted = search->wanted;
     asked->wanted.wants_versions |= !may_be_complete();
-    asked->patience = search_patience();
-    wait_for(&asked->patience, route.devices[0],
-             route.count > 1 ? OtherDevices::next : OtherDevices::none);
+    asked->deadline = search_deadline();
+    set_device(&asked->deadline, route.devices[0],
+               route.count > 1 ? OtherDevices::next : OtherDevices::none);
     ahead->asked[number] = true;
     ahead->lacking[number] = route.lacking;
     return true;
@@ -283,16 +283,16 @@ void ask_ahead(SearchAhead* searches, int count, const SearchPlanner& planner) {
     for (int i = 0; i < count; ++i) {
         if (!ahead.asked[i]) continue;
         SearchAhead* search = &searches[i];
-        search->answer.device = asked[i].patience.device;
-        search->answer.patience = asked[i].patience;
+        search->answer.device = asked[i].deadline.device;
+        search->answer.deadline = asked[i].deadline;
         fill_copies(search->index, *search->meta, asked[i].key, ahead.lacking[i], nullptr,
                     !ahead.want_model[i]);
         if (search->answered) continue;
         free_answer(&search->answer);
         // The worker asks one session for it, and not soon again.
         if (ahead.want_model[i])
-            bring_model(asked[i].patience.device, search->index, *search->meta, true, false,
-                        &asked[i].patience);
+            bring_model(asked[i].deadline.device, search->index, *search->meta, true, false,
+                        &asked[i].deadline);
     }
     pfree(ahead.lacking);
     pfree(ahead.want_model);

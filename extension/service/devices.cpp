@@ -117,7 +117,7 @@ void publish_device(const Worker* worker) {
 }
 
 bool give_back_empty(Worker* worker) {
-    constexpr int patience_ms = 3000;
+    constexpr int delay_ms = 3000;
     constexpr size_t max_kept = size_t{256} << 20;
     const DeviceMemoryUse use = worker->device->memory();
     const size_t kept = std::min(max_kept, use.budget / 16);
@@ -127,7 +127,7 @@ bool give_back_empty(Worker* worker) {
     }
     const TimestampTz now = GetCurrentTimestamp();
     if (worker->empty_since == 0) worker->empty_since = now;
-    if (!TimestampDifferenceExceeds(worker->empty_since, now, patience_ms)) return true;
+    if (!TimestampDifferenceExceeds(worker->empty_since, now, delay_ms)) return true;
     char message[256];
     attempt(message, [&] { worker->device->trim(kept); });
     worker->empty_since = 0;

@@ -3,7 +3,7 @@
 #include "extension/index/place.h"
 #include "extension/service/client.h"
 #include "extension/service/fill.h"
-#include "extension/service/pace.h"
+#include "extension/service/rate_limit.h"
 
 extern "C" {
 #include "access/xlog.h"
@@ -28,9 +28,9 @@ void fill(ServiceDevice* device, Relation index, const MetaPage& meta, const Mir
     MissingLists missing;
     if (!ask_for_missing(device, key, range, &missing)) return;
     if (missing.unknown) {
-        Patience patience = search_patience();
-        wait_for(&patience, device, OtherDevices::none);
-        bring_model(device, index, meta, missing.bring_model && models, false, &patience);
+        Deadline deadline = search_deadline();
+        set_device(&deadline, device, OtherDevices::none);
+        bring_model(device, index, meta, missing.bring_model && models, false, &deadline);
         return;
     }
     ListToSend lists[service_most_missing];

@@ -22,10 +22,10 @@ namespace {
 // Sends a device the model and lists, in as many load buffers as it takes: all lists, or those that
 // it owns. False: it did not take them.
 bool send_index(ServiceDevice* device, Relation index, const MetaPage& meta, const Shards* shards,
-                Patience* patience) {
-    wait_for(patience, device, OtherDevices::none);
+                Deadline* deadline) {
+    set_device(deadline, device, OtherDevices::none);
     if (!is_held(device, mirror_key(index, meta)) &&
-        !bring_model(device, index, meta, false, true, patience))
+        !bring_model(device, index, meta, false, true, deadline))
         return false;
     const int number = device_number(device);
     auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
@@ -38,20 +38,20 @@ bool send_index(ServiceDevice* device, Relation index, const MetaPage& meta, con
     }
     for (uint32 i = 0; i < meta.lists; ++i)
         if (!shards || shards->owns(number, i)) lists[count++] = {i, {}};
-    send_lists(device, index, meta, lists, count, patience, LoadKind::whole_index);
+    send_lists(device, index, meta, lists, count, deadline, LoadKind::whole_index);
     pfree(lists);
     return true;
 }
 
-bool count_loaded(Relation index, const MetaPage& meta, Patience* patience, uint32* resident) {
-    return wait_for_loads(patience) && count_resident(mirror_key(index, meta), patience, resident);
+bool count_loaded(Relation index, const MetaPage& meta, Deadline* deadline, uint32* resident) {
+    return wait_for_loads(deadline) && count_resident(mirror_key(index, meta), deadline, resident);
 }
 
 // Loads every list into a device. False: it was not taken in.
 bool load_into(ServiceDevice* device, Relation index, const MetaPage& meta, uint32* resident) {
-    Patience patience = load_patience();
-    return send_index(device, index, meta, nullptr, &patience) &&
-           count_loaded(index, meta, &patience, resident);
+    Deadline deadline = load_deadline();
+    return send_index(device, index, meta, nullptr, &deadline) &&
+           count_loaded(index, meta, &deadline, resident);
 }
 
 const char* why_not_taken(const ServiceDevice* device, const MirrorKey& key) {
@@ -77,13 +77,13 @@ void warn_of_device(const ServiceDevice* device, Relation index, const char* rea
 // copies of a part, the one with the fewest counts.
 int64 load_shards(Relation index, const MetaPage& meta, const MirrorKey& key,
                   const Shards& shards) {
-    Patience patiences[most_devices];
+    Deadline deadlines[most_devices];
     bool sent[most_devices] = {};
     for (int i = 0; i < service->devices; ++i) {
-        patiences[i] = load_patience();
+        deadlines[i] = load_deadline();
         ServiceDevice* device = service_device(i);
         sent[i] = shards.has(i) && worker_serves(device) &&
-                  send_index(device, index, meta, &shards, &patiences[i]);
+                  send_index(device, index, meta, &shards, &deadlines[i]);
     }
     int64 of_parts[most_devices];
     for (uint32 part = 0; part < shards.parts; ++part) of_parts[part] = -1;
@@ -92,7 +92,7 @@ int64 load_shards(Relation index, const MetaPage& meta, const MirrorKey& key,
         if (!shards.has(i)) continue;
         int64& of_part = of_parts[shards.part_of[i]];
         uint32 resident = 0;
-        if (sent[i] && count_loaded(index, meta, &patiences[i], &resident))
+        if (sent[i] && count_loaded(index, meta, &deadlines[i], &resident))
             of_part = of_part < 0 ? resident : Min(of_part, int64{resident});
         else
             failed = service_device(i);

@@ -5,7 +5,7 @@
 #include <span>
 #include <stdexcept>
 
-#include "extension/service/pace.h"
+#include "extension/service/rate_limit.h"
 #include "extension/service/placement.h"
 #include "extension/service/worker.h"
 
@@ -361,10 +361,10 @@ bool take_load(Worker* worker) {
 }
 
 static bool is_stale(const Assembly& assembly) {
-    constexpr int patience_ms = 60 * 1000;
+    constexpr int timeout_ms = 60 * 1000;
     const bool ended = kill(assembly.pid, 0) != 0 && errno == ESRCH;
     return ended ||
-           TimestampDifferenceExceeds(assembly.last_part, GetCurrentTimestamp(), patience_ms);
+           TimestampDifferenceExceeds(assembly.last_part, GetCurrentTimestamp(), timeout_ms);
 }
 
 void drop_stale_assemblies(Worker* worker) {

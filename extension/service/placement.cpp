@@ -2,8 +2,8 @@
 #include <span>
 
 #include "kernels/device_choice.h"
-#include "extension/service/pace.h"
-#include "extension/service/patience.h"
+#include "extension/service/rate_limit.h"
+#include "extension/service/deadline.h"
 #include "extension/service/placement.h"
 #include "extension/service/shards.h"
 #include "extension/settings.h"

@@ -72,16 +72,16 @@ bool try_take_buffer(ServiceDevice* device, LoadKind kind, const MirrorKey& key)
     return false;
 }
 
-// The buffer to fill next. Null: none is free, and patience is null or has ended.
+// The buffer to fill next. Null: none is free, and the deadline is null or has passed.
 LoadBuffer* take_buffer(ServiceDevice* device, LoadKind kind, const MirrorKey& key,
-                        Patience* patience) {
+                        Deadline* deadline) {
     prepare_exit();
     while (!try_take_buffer(device, kind, key)) {
-        if (!patience || patience_ends(patience)) {
+        if (!deadline || must_stop_waiting(deadline)) {
             ConditionVariableCancelSleep();
             return nullptr;
         }
-        ConditionVariableTimedSleep(&device->load_freed, wait_milliseconds(*patience),
+        ConditionVariableTimedSleep(&device->load_freed, wait_milliseconds(*deadline),
                                     compat_wait_event("PgwarpServiceLoad"));
     }
     ConditionVariableCancelSleep();
@@ -106,7 +106,7 @@ struct ListSender {
     MirrorKey key;
     EntryLayout layout;
     LoadKind kind;
-    Patience* patience;  // null: do not wait for a free buffer
+    Deadline* deadline;  // null: do not wait for a free buffer
     LoadBuffer* buffer;  // being filled; null: none yet
     ListPart* part;      // the last part in the buffer
     uint32 refinement;   // bytes of each; 0: they are not sent
@@ -129,7 +129,7 @@ static_assert(sizeof(ListPart) + sizeof(LoadedPage) + BLCKSZ + LoadBuffer::room 
 bool ensure_room(ListSender* sender, Size bytes) {
     if (sender->buffer && sender->buffer->bytes + bytes <= LoadBuffer::room) return true;
     if (sender->buffer) post_buffer();
-    sender->buffer = take_buffer(sender->device, sender->kind, sender->key, sender->patience);
+    sender->buffer = take_buffer(sender->device, sender->kind, sender->key, sender->deadline);
     return sender->buffer != nullptr;
 }
 
@@ -299,8 +299,8 @@ void close_part(ListSender* sender) {
 
 // Sends a part of a model's floats. False: no buffer came free in time.
 bool send_floats(ServiceDevice* device, const MirrorKey& key, const ModelPart& part,
-                 const float* floats, Patience* patience) {
-    LoadBuffer* buffer = take_buffer(device, LoadKind::model, key, patience);
+                 const float* floats, Deadline* deadline) {
+    LoadBuffer* buffer = take_buffer(device, LoadKind::model, key, deadline);
     if (!buffer) return false;
     memcpy(buffer->data, &part, sizeof(part));
     memcpy(buffer->data + sizeof(part), floats, part.floats * sizeof(float));
@@ -311,7 +311,7 @@ bool send_floats(ServiceDevice* device, const MirrorKey& key, const ModelPart& p
 
 // False: the worker took not all of it, or did not want it.
 bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, const MirrorKey& key,
-                Patience* patience) {
+                Deadline* deadline) {
     forget_at_abort(index);
     const QuantizerShape shape = shape_of(meta);
     const uint32 dims = shape.dims;
@@ -328,26 +328,26 @@ bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, con
         const uint32 end = Min(shape.lists, row + rows_a_part);
         read_centroids(index, meta, row, end, floats);
         const ModelPart part{shape, meta.attributes, Size{row} * dims, Size{end - row} * dims};
-        taken = send_floats(device, key, part, floats, patience) && !is_refused(device, key);
+        taken = send_floats(device, key, part, floats, deadline) && !is_refused(device, key);
     }
     if (taken) read_codebook(index, meta, floats);
     for (Size first = 0; taken && first < codebook_floats; first += most_floats) {
         CHECK_FOR_INTERRUPTS();
         const ModelPart part{shape, meta.attributes, Size{shape.lists} * dims + first,
                              Min(most_floats, codebook_floats - first)};
-        taken = send_floats(device, key, part, floats + first, patience);
+        taken = send_floats(device, key, part, floats + first, deadline);
     }
     pfree(floats);
     return taken;
 }
 
 // Waits a little for what another backend sends. False: for too long.
-bool wait_for_others(Patience* patience) {
-    ServiceDevice* device = patience->device;
-    const bool ends = patience_ends(patience);
+bool wait_for_others(Deadline* deadline) {
+    ServiceDevice* device = deadline->device;
+    const bool ends = must_stop_waiting(deadline);
     constexpr long most_ms = 20;
     if (!ends)
-        ConditionVariableTimedSleep(&device->load_freed, Min(wait_milliseconds(*patience), most_ms),
+        ConditionVariableTimedSleep(&device->load_freed, Min(wait_milliseconds(*deadline), most_ms),
                                     compat_wait_event("PgwarpServiceLoad"));
     ConditionVariableCancelSleep();
     return !ends;
@@ -356,35 +356,35 @@ bool wait_for_others(Patience* patience) {
 }  // namespace
 
 bool bring_model(ServiceDevice* device, Relation index, const MetaPage& meta, bool asked,
-                 bool insists, Patience* patience) {
+                 bool insists, Deadline* deadline) {
     const MirrorKey key = mirror_key(index, meta);
     if (!insists) {
-        if (asked) send_model(device, index, meta, key, patience);
+        if (asked) send_model(device, index, meta, key, deadline);
         return false;
     }
     for (bool sent = false;;) {
         if (asked) {
             // What came was lost, or did not help.
-            if (sent || !send_model(device, index, meta, key, patience) ||
-                !wait_for_loads(patience))
+            if (sent || !send_model(device, index, meta, key, deadline) ||
+                !wait_for_loads(deadline))
                 return false;
             sent = true;
         }
-        SearchSlot* slot = ask_service(key, {}, patience);
+        SearchSlot* slot = ask_service(key, {}, deadline);
         if (!slot) return false;
         const MirrorSearch::Outcome outcome = slot->outcome;
         asked = slot->bring_model;
         release_slot(slot);
         if (outcome != MirrorSearch::Outcome::unknown)
             return outcome == MirrorSearch::Outcome::found;
-        if (!asked && !wait_for_others(patience)) return false;
+        if (!asked && !wait_for_others(deadline)) return false;
     }
 }
 
 uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
-                  const ListToSend* lists, uint32 count, Patience* patience, LoadKind kind) {
+                  const ListToSend* lists, uint32 count, Deadline* deadline, LoadKind kind) {
     ListSender sender{
-        device, mirror_key(index, meta), layout_of(meta, 0), kind, patience, nullptr, nullptr, 0};
+        device, mirror_key(index, meta), layout_of(meta, 0), kind, deadline, nullptr, nullptr, 0};
     if (keeps_refinements(index, meta)) sender.refinement = refinement_stride(meta.code_dims);
     // A search that fills a copy is not delayed by much, whatever it has to read from disk.
     constexpr double fill_seconds = 0.005;
@@ -409,8 +409,8 @@ uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
     return sent;
 }
 
-bool wait_for_loads(Patience* patience) {
-    ServiceDevice* device = patience->device;
+bool wait_for_loads(Deadline* deadline) {
+    ServiceDevice* device = deadline->device;
     uint64& mine = posted_to(device);
     while (true) {
         for (int i = 0; i < service->load_buffers; ++i) {
@@ -421,8 +421,8 @@ bool wait_for_loads(Patience* patience) {
                               buffer->owner == compat_my_proc_number();
             if (!ours) mine &= ~(uint64{1} << i);
         }
-        if (mine == 0 || patience_ends(patience)) break;
-        ConditionVariableTimedSleep(&device->load_freed, wait_milliseconds(*patience),
+        if (mine == 0 || must_stop_waiting(deadline)) break;
+        ConditionVariableTimedSleep(&device->load_freed, wait_milliseconds(*deadline),
                                     compat_wait_event("PgwarpServiceLoad"));
     }
     ConditionVariableCancelSleep();

@@ -101,7 +101,7 @@ struct SearchSlot {
     ListPlan plan;
     uint32 refined_k;
     // 0 or 1; no bool, which may have no other value:
-    uint8 narrowed;        // list_store.h
+    uint8 filtered;        // list_store.h
     uint8 wants_versions;  // even if the answer could be complete
     // Written by the worker while the slot is running:
     bool complete;        // mirror.h
@@ -122,7 +122,7 @@ struct SearchSlot {
     uint32 missing_count;    // in the block
     uint32 probed_count;     // in the block: `lists` if the answer is complete, else `probed`
     float left_out;          // if refined
-    SearchedLists searched;  // if narrowed
+    SearchedLists searched;  // if filtered
     // Backends whose answers are there as well, and which this one wakes; below 0: none.
     static constexpr int wakes = 2;
     int to_wake[wakes];

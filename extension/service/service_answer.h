@@ -2,7 +2,7 @@
 #pragma once
 
 #include "extension/service/client.h"
-#include "extension/service/patience.h"
+#include "extension/service/deadline.h"
 #include "extension/service/service.h"
 
 namespace pgwarp {
@@ -22,7 +22,7 @@ struct ServiceAnswer {
     bool would_take_more;  // than it was asked for, by its threshold
     bool complete;         // nothing is left to verify
     // Lists of the answer: in `probed`, with their versions. If the answer is complete, in `lists`,
-    // by list_and_generation(), if the search is narrowed, and nowhere otherwise. Null: not there.
+    // by list_and_generation(), if the search is filtered, and nowhere otherwise. Null: not there.
     MirrorProbe* probed;
     uint64* lists;
     uint32 probed_count;
@@ -32,9 +32,9 @@ struct ServiceAnswer {
     uint8* devices;
     uint32 asked;            // those that gave the answer, a bit each, where they are several
     MirrorProbe outdated;    // if resident: send the worker what it lacks of this list
-    SearchedLists searched;  // if narrowed
+    SearchedLists searched;  // if filtered
     bool sent_model;         // this search has sent the model
-    Patience patience;       // the rest of it is for completing the answer
+    Deadline deadline;       // the rest of it is for completing the answer
 };
 
 // Whether answers may be complete.

@@ -4,7 +4,7 @@
 
 #include "kernels/mirror.h"
 #include "extension/service/fill.h"
-#include "extension/service/pace.h"
+#include "extension/service/rate_limit.h"
 #include "extension/service/placement.h"
 #include "extension/service/shard_search.h"
 
@@ -57,7 +57,7 @@ bool ask_another(AskedPart* part) {
 
 // Asks for the parts of this turn, and sends the model to devices that lack it. True: some of these
 // have it now, or another device owns a part that has no answer: there is another turn.
-bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const Patience& patience,
+bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const Deadline& deadline,
                Parts* parts) {
     AskedSearch searches[most_devices];
     AskedPart* asked[most_devices];
@@ -65,8 +65,8 @@ bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const
     for (int i = 0; i < parts->count; ++i) {
         AskedPart* part = &parts->items[i];
         if (!part->asks) continue;
-        searches[count] = {key, part->search, patience, true, nullptr};
-        wait_for(&searches[count].patience, part->device(), others_of(*parts, *part));
+        searches[count] = {key, part->search, deadline, true, nullptr};
+        set_device(&searches[count].deadline, part->device(), others_of(*parts, *part));
         asked[count++] = part;
     }
     ask_together(searches, count);
@@ -93,10 +93,10 @@ bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const
         // Reading a model takes a while. A search that does not wait for the devices sends it to
         // one of them, and the next search to another.
         if (lacks_model[i] &&
-            (insists_on_service() || (!parts->sent_model && !is_over(patience)))) {
+            (insists_on_service() || (!parts->sent_model && !is_over(deadline)))) {
             part->got_model = parts->sent_model = true;
             part->asks = bring_model(part->device(), index, meta, asked_for[i],
-                                     insists_on_service(), &searches[i].patience);
+                                     insists_on_service(), &searches[i].deadline);
         }
         part->asks = part->asks || ask_another(part);
         again |= part->asks;
@@ -107,12 +107,12 @@ bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const
 // Asks until each part has an answer, or no device is left that could give it. Ends: a device is
 // asked once, and once more when it got the model.
 void ask_all(Relation index, const MetaPage& meta, const MirrorKey& key, Parts* parts,
-             Patience* patience) {
-    for (bool again = parts->count > 0; again && !is_over(*patience);) {
-        again = ask_parts(index, meta, key, *patience, parts);
+             Deadline* deadline) {
+    for (bool again = parts->count > 0; again && !is_over(*deadline);) {
+        again = ask_parts(index, meta, key, *deadline, parts);
         // Sending models to several devices may have taken all of it, though each gave signs of
         // life.
-        if (again && insists_on_service()) *patience = search_patience();
+        if (again && insists_on_service()) *deadline = search_deadline();
     }
 }
 
@@ -144,7 +144,7 @@ bool need_versions(const Parts& parts, const Shards& shards) {
 }
 
 void ask_for_versions(Relation index, const MetaPage& meta, const MirrorKey& key, Parts* parts,
-                      Patience* patience) {
+                      Deadline* deadline) {
     for (int i = 0; i < parts->count; ++i) {
         AskedPart* part = &parts->items[i];
         if (!part->answered || !part->answer.complete) continue;
@@ -152,7 +152,7 @@ void ask_for_versions(Relation index, const MetaPage& meta, const MirrorKey& key
         begin_again(part);
         part->asks = true;
     }
-    ask_all(index, meta, key, parts, patience);
+    ask_all(index, meta, key, parts, deadline);
 }
 
 // The answers that came and name their lists, the one with the most lists first: searches that
@@ -444,12 +444,12 @@ bool ask_shards(Relation index, const MetaPage& meta, const MirrorKey& key, cons
         part->search = wanted;
         part->search.range = shards.range(part->number);
         // A search that may be continued wants to know the device of each list.
-        part->search.wants_versions |= wanted.narrowed || !all || !may_be_complete();
+        part->search.wants_versions |= wanted.filtered || !all || !may_be_complete();
         share_effort(share_of(shards, *part), &part->search);
         begin_answer(&part->answer, wanted.k);
     }
-    ask_all(index, meta, key, &parts, &answer->patience);
-    if (need_versions(parts, shards)) ask_for_versions(index, meta, key, &parts, &answer->patience);
+    ask_all(index, meta, key, &parts, &answer->deadline);
+    if (need_versions(parts, shards)) ask_for_versions(index, meta, key, &parts, &answer->deadline);
     answer->device = nullptr;
     const bool merged = merge_parts(index, meta, key, shards, &parts, wanted.k, answer);
     for (int i = 0; i < parts.count; ++i) free_answer(&parts.items[i].answer);

@@ -25,7 +25,7 @@ namespace pgwarp {
 namespace {
 
 // Limit for a call in progress when the worker is told to exit, and for each step of the exit.
-constexpr int end_patience_ms = 5000;
+constexpr int exit_timeout_ms = 5000;
 
 enum class Leaving : int { no, with_shared_memory, without };
 
@@ -35,7 +35,7 @@ volatile sig_atomic_t in_call = 0;
 volatile sig_atomic_t armed = 0;
 volatile sig_atomic_t leaving = static_cast<int>(Leaving::no);
 volatile sig_atomic_t exit_code = 1;
-volatile sig_atomic_t call_patience = 1;
+volatile sig_atomic_t timeout_factor = 1;
 std::atomic<int64_t> call_began;  // milliseconds; lock-free, as the handler reads it
 std::atomic<int64_t> end_asked;   // 0: not yet
 static_assert(std::atomic<int64_t>::is_always_lock_free);
@@ -56,7 +56,7 @@ void arm(int64_t after_ms) {
 
 int64_t next_look_ms() {
     const int64_t timeout = settings.watchdog_timeout > 0 ? settings.watchdog_timeout : INT_MAX;
-    return std::clamp<int64_t>(std::min<int64_t>(timeout, end_patience_ms) / 4, 10, 1000);
+    return std::clamp<int64_t>(std::min<int64_t>(timeout, exit_timeout_ms) / 4, 10, 1000);
 }
 
 // Ends the process from the signal handler, in the middle of a call. If shmem_exit() hangs, the
@@ -67,7 +67,7 @@ int64_t next_look_ms() {
     sigemptyset(&alarm_only);
     sigaddset(&alarm_only, SIGALRM);
     sigprocmask(SIG_UNBLOCK, &alarm_only, nullptr);
-    arm(end_patience_ms);
+    arm(exit_timeout_ms);
     shmem_exit(1);
     _exit(1);
 }
@@ -84,8 +84,8 @@ void look() {
     const int64_t now = milliseconds();
     if (end_is_asked() && end_asked == 0) end_asked = now;
     if (in_call) {
-        if (end_asked != 0 && now - end_asked >= end_patience_ms) leave_call();
-        const int64_t timeout = int64_t{settings.watchdog_timeout} * call_patience;
+        if (end_asked != 0 && now - end_asked >= exit_timeout_ms) leave_call();
+        const int64_t timeout = int64_t{settings.watchdog_timeout} * timeout_factor;
         if (timeout > 0 && now - call_began >= timeout) {
             // No ereport() here: it allocates. The next worker logs the reason.
             char why[service_text];
@@ -116,7 +116,7 @@ void on_alarm(SIGNAL_ARGS) {
 void watch_exit(int code, Datum) {
     exit_code = code;
     leaving = static_cast<int>(Leaving::without);
-    arm(end_patience_ms);
+    arm(exit_timeout_ms);
 }
 
 }  // namespace
@@ -138,9 +138,9 @@ void request_service_end(SIGNAL_ARGS) {
     if (leaving == static_cast<int>(Leaving::no)) arm(next_look_ms());
 }
 
-WatchedCall::WatchedCall(int patience) {
+WatchedCall::WatchedCall(int factor) {
     call_began = milliseconds();
-    call_patience = patience;
+    timeout_factor = factor;
     in_call = 1;
     // An armed timer is not set again: on_alarm() looks at the call in progress when it fires.
     if (!armed) arm(next_look_ms());

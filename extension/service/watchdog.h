@@ -22,10 +22,10 @@ void start_watchdog();
 void request_service_end(SIGNAL_ARGS);
 
 // Lives around each call of a device. No code of PostgreSQL may be called while one exists. The
-// call may take `patience` times pgwarp.watchdog_timeout.
+// call may take `factor` times pgwarp.watchdog_timeout.
 class WatchedCall {
   public:
-    explicit WatchedCall(int patience = 1);
+    explicit WatchedCall(int factor = 1);
     ~WatchedCall();
     WatchedCall(const WatchedCall&) = delete;
     WatchedCall& operator=(const WatchedCall&) = delete;

@@ -116,8 +116,8 @@ enum class Attempt { done, failed, no_memory, lost };
 // Runs a function that may throw, and stores the exception's message. The function must not call
 // PostgreSQL.
 template <typename Function>
-Attempt attempt(char (&message)[256], Function&& function, int patience = 1) {
-    const WatchedCall watched(patience);
+Attempt attempt(char (&message)[256], Function&& function, int timeout_factor = 1) {
+    const WatchedCall watched(timeout_factor);
     bool lost = false;
     const Thrown thrown = caught(message, sizeof(message), [&] {
         try {

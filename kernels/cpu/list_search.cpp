@@ -380,8 +380,8 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
     const Ids ids = batch.shape.refined ? Ids::places : Ids::tids;
     const Candidate floor{wanted.floor_distance, wanted.floor_id};
     CandidateSelection selection(scratch.candidates.data(), wanted.k,
-                                 batch.shape.narrowed ? floor : no_floor);
-    if (batch.shape.narrowed)
+                                 batch.shape.filtered ? floor : no_floor);
+    if (batch.shape.filtered)
         scan_passing(stored, batch, query, scratch, selection);
     else if (stored.shape.bits == 4)
         batch.taken_room[query] = scan_halves(stored, vector, wanted, ids, scratch, selection);
@@ -394,7 +394,7 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
     for (size_t i = 0; i < count; ++i)
         found[i] = {static_cast<float>(scratch.candidates[i].distance), scratch.candidates[i].id};
     batch.count_room[query] = static_cast<uint32_t>(count);
-    if (batch.shape.narrowed) batch.searched_room[query].more = !result.complete;
+    if (batch.shape.filtered) batch.searched_room[query].more = !result.complete;
 }
 
 }  // namespace pgwarp

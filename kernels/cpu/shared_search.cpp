@@ -227,9 +227,9 @@ void share_always(bool always) {
 }
 
 size_t shared_tasks(const StoredLists& stored, CpuBatch& batch, size_t queries, int threads) {
-    // Narrowed queries share no scan: each has conditions of its own. Refined ones need places of
+    // Filtered queries share no scan: each has conditions of its own. Refined ones need places of
     // entries, which a shared scan does not keep.
-    if (stored.shape.m > most_group_m || batch.shape.narrowed || batch.shape.refined) return 0;
+    if (stored.shape.m > most_group_m || batch.shape.filtered || batch.shape.refined) return 0;
     // One query alone looks up many entries of four bits at once.
     if (stored.shape.bits == 4 && !always_shared) return 0;
     size_t visits = 0;

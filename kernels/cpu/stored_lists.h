@@ -132,7 +132,7 @@ struct CpuBatch final : ListBatch {
           taken_room(wanted_shape.queries),
           condition_room(wanted_shape.queries * wanted_shape.conditions),
           value_room(wanted_shape.queries * wanted_shape.values),
-          searched_room(wanted_shape.narrowed ? wanted_shape.queries : 0),
+          searched_room(wanted_shape.filtered ? wanted_shape.queries : 0),
           left_out_room(wanted_shape.refined ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         queries = query_room.data();

@@ -9,8 +9,6 @@ namespace pgwarp {
 
 namespace {
 
-// Ask another backend for a list after this many turns of the clock.
-constexpr uint64_t patience = 200;
 // When the budget is used up, a new list evicts another. One exchange in this many turns is enough
 // to follow the workload, and rare enough not to spend the time on loading.
 constexpr uint64_t exchange_interval = 8;
@@ -262,7 +260,7 @@ void Mirror::drop(const MirrorKey& key, uint32_t list) {
 
 bool Mirror::wants(Served& served, uint32_t list) {
     Served::List& here = served.lists[list];
-    if (here.last_wanted != 0 && clock_ - here.last_wanted < patience) return false;
+    if (here.last_wanted != 0 && clock_ - here.last_wanted < ask_again_after) return false;
     if (nearly_full() && clock_ % exchange_interval != 0) return false;
     here.last_wanted = clock_;
     return true;

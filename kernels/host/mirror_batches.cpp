@@ -1,6 +1,6 @@
 // Searches of a mirror: from their queues to batches, and from batches to answers.
 //
-// Searches wait in lanes, one for each index and class of k and probes, plain, refined or narrowed,
+// Searches wait in lanes, one for each index and class of k and probes, plain, refined or filtered,
 // so that no search shares a batch with one that takes much longer. Of the lanes that may start a
 // batch, the one whose first search has waited longest comes first: no index starves another. Each
 // batch is answered when it is done, whatever else runs.
@@ -31,7 +31,7 @@ constexpr uint64_t idle_lane = 8192;
 constexpr size_t min_part = 4;
 // After this time collect() blocks on the batch, so that a watchdog of this thread sees a device
 // that hangs.
-constexpr std::chrono::seconds patience(5);
+constexpr std::chrono::seconds poll_time(5);
 
 // Rounds sizes up in steps, so that later searches can reuse a batch's memory.
 uint32_t step_up(uint32_t wanted, uint32_t least) {
@@ -45,12 +45,12 @@ size_t class_of(const MirrorSearch& search, uint32_t lists) {
     const uint32_t k = search.k, probes = std::min(search.probes, lists);
     const size_t by_k = k <= 112 ? 0 : k <= 1024 ? 1 : 2;
     const size_t by_probes = probes <= 64 ? 0 : probes <= 256 ? 1 : 2;
-    const size_t kind = search.narrowed ? 2 : search.refined_k > 0 ? 1 : 0;
+    const size_t kind = search.filtered ? 2 : search.refined_k > 0 ? 1 : 0;
     return kind * (shape_classes / 3) + by_k * 3 + by_probes;
 }
 
 // Whether searches of the class may share a batch with those of other indexes: few candidates and
-// few lists, not narrowed.
+// few lists, not filtered.
 bool may_mix(size_t shape_class) {
     const size_t kind = shape_class / (shape_classes / 3),
                  in_kind = shape_class % (shape_classes / 3);
@@ -277,8 +277,8 @@ void Mirror::start_batch(const Group& group, std::vector<Part>& parts) {
             shape.k = std::max(shape.k, std::clamp(search->k, 1u, max_list_k));
             shape.probes =
                 std::max(shape.probes, std::min(search->probes, part.served->shape.lists));
-            shape.narrowed |= search->narrowed;
-            shape.refined |= search->refined_k > 0 && !search->narrowed;
+            shape.filtered |= search->filtered;
+            shape.refined |= search->refined_k > 0 && !search->filtered;
             shape.conditions = std::max(shape.conditions, search->conditions.count);
             shape.values = std::max(shape.values, search->conditions.value_count);
         }
@@ -327,7 +327,7 @@ void Mirror::make_batch(ListStore& store, LaneSlot& slot, const ListBatchShape& 
     if (shape.mixed) probes = std::min(probes, most_mixed_probes);
     slot.batch = store.make_batch(
         {std::max<size_t>(step_up(static_cast<uint32_t>(shape.queries), 16), before.queries),
-         std::min(wider(shape.k, 16, before.k), most_k), probes, shape.narrowed,
+         std::min(wider(shape.k, 16, before.k), most_k), probes, shape.filtered,
          wider(shape.conditions, 4, before.conditions), wider(shape.values, 4, before.values),
          shape.refined, shape.mixed});
 }
@@ -385,7 +385,7 @@ void Mirror::take_answer(const Part& part, const ListBatch& batch, size_t at,
     search.taken = probes;
     std::memcpy(search.found, batch.found + at * batch.found_stride,
                 search.found_count * sizeof(Neighbor));
-    if (batch.shape.narrowed) search.searched = batch.searched[at];
+    if (batch.shape.filtered) search.searched = batch.searched[at];
     if (batch.shape.refined) search.left_out = batch.left_out[at];
     const uint32_t first = std::min(batch.wanted[at].first_probe, probes);
     name_lists(part, {probed + first, probes - first}, search);
@@ -396,7 +396,7 @@ void Mirror::name_lists(const Part& part, std::span<const uint32_t> lists, Mirro
     const MirrorVersion* versions = part.versions->data();
     search.complete = part.complete && search.range == part.range && !search.wants_versions;
     search.probed_count = 0;
-    if (search.complete && !search.narrowed) return;
+    if (search.complete && !search.filtered) return;
     for (const uint32_t list : lists) {
         const uint32_t at = search.probed_count++;
         if (search.complete) {
@@ -422,7 +422,7 @@ void Mirror::collect(std::vector<MirrorSearch*>* answered) {
         bool over = true;
         try {
             over = running_[i].store().done(running_[i].batch()) ||
-                   std::chrono::steady_clock::now() - running_[i].since > patience;
+                   std::chrono::steady_clock::now() - running_[i].since > poll_time;
         } catch (...) {
             // finish_batch() throws it again.
         }

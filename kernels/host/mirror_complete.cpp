@@ -17,8 +17,6 @@ namespace {
 // Backends are asked for outdated lists once the index has not changed for this time. While it
 // changes, searches that look into a list send what it lacks, and others would do so in vain.
 constexpr std::chrono::milliseconds quiet(50);
-// Ask another backend for the list after this many turns of the clock.
-constexpr uint64_t patience = 200;
 
 }  // namespace
 
@@ -47,7 +45,8 @@ MirrorProbe Mirror::next_outdated(Served& served) const {
     if (!counts_ || !served.has_range() || is_complete(served)) return {};
     if (std::chrono::steady_clock::now() - compared.since < quiet) return {};
     const uint32_t list = compared.outdated;
-    if (compared.asked_at != 0 && compared.asked == list && clock_ - compared.asked_at < patience)
+    if (compared.asked_at != 0 && compared.asked == list &&
+        clock_ - compared.asked_at < ask_again_after)
         return {};
     compared.asked = list;
     compared.asked_at = clock_;

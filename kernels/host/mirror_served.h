@@ -11,8 +11,10 @@
 namespace pgwarp {
 
 // Classes of searches that take about as long and use the same kernels: three by k times three by
-// probes, plain, refined and narrowed.
+// probes, plain, refined and filtered.
 inline constexpr size_t shape_classes = 27;
+// Another backend is asked for a list after this many turns of the clock: the first may have ended.
+inline constexpr uint64_t ask_again_after = 200;
 
 struct Mirror::LaneSlot {
     std::unique_ptr<ListBatch> batch;  // null: not made yet, or freed

@@ -135,8 +135,8 @@ inline std::vector<ListCase> list_cases() {
         c.attributes = {4}, c.dims = 400, c.m = 400, c.entries = 3000, c.probes = 20;
     });
     add([](ListCase& c) { c.attributes = {4}, c.metric = Metric::inner_product; });
-    add([](ListCase& c) { c.narrowed = true; });
-    add([](ListCase& c) { c.narrowed = true, c.bits = 4, c.k = 1000; });
+    add([](ListCase& c) { c.filtered = true; });
+    add([](ListCase& c) { c.filtered = true, c.bits = 4, c.k = 1000; });
     add([](ListCase& c) { c.attributes = {4}, c.additive = true; });
     add([](ListCase& c) { c.attributes = std::vector<uint8_t>(31, 8), c.queries = 30; });
     add([](ListCase& c) {
@@ -182,7 +182,7 @@ inline std::vector<ListCase> resumed_cases() {
     c.entries = 1000;
     c.queries = 4;
     c.k = 23;
-    c.narrowed = true;
+    c.filtered = true;
     cases.push_back(c);
     c.duplicates = true;
     c.m = 2;

@@ -32,7 +32,7 @@ struct ListCase {
     // Of attributes. Entries have them, and queries have conditions, where there are some.
     std::vector<uint8_t> attributes = {};
     uint64_t numbers = 100;  // attributes are below this
-    bool narrowed = false;   // without attributes, too
+    bool filtered = false;   // without attributes, too
     bool refined = false;    // entries have refinements, and batches are refined
     uint32_t refined_k = 5;  // then
 
@@ -254,7 +254,7 @@ class ListWorld {
 
     std::unique_ptr<ListBatch> make_batch(ListStore& store) const {
         ListBatchShape shape{case_.queries, case_.k, case_.probes};
-        shape.narrowed = case_.narrowed || layout_.count > 0;
+        shape.filtered = case_.filtered || layout_.count > 0;
         shape.refined = case_.refined;
         for (const QueryConditions& conditions : conditions_) {
             shape.conditions =
@@ -305,7 +305,7 @@ class ListWorld {
         check_order_of_lists(vector, probed, probes);
 
         std::map<uint64_t, double> distances;
-        const bool narrowed = batch.shape.narrowed;
+        const bool filtered = batch.shape.filtered;
         uint32_t passed = 0;
         for (uint32_t i = wanted.first_probe; i < probes; ++i) {
             if (held && !(*held)[probed[i]]) continue;
@@ -318,7 +318,7 @@ class ListWorld {
                 if (exact > wanted.floor_distance - 2 * tolerance()) distances[tid] = exact;
             }
         }
-        if (narrowed) {
+        if (filtered) {
             EXPECT_EQ(batch.searched[query].passed, passed) << case_;
         }
         const Neighbor* found = batch.found + query * batch.found_stride;
@@ -330,11 +330,11 @@ class ListWorld {
         };
         const double floor = wanted.floor_distance;
         ASSERT_LE(count, std::min<size_t>(wanted.k, distances.size())) << case_;
-        // Of many that are as far as each other, a narrowed search finds all or none.
-        if (!narrowed || !batch.searched[query].more || !case_.duplicates) {
+        // Of many that are as far as each other, a filtered search finds all or none.
+        if (!filtered || !batch.searched[query].more || !case_.duplicates) {
             ASSERT_GE(count, std::min<size_t>(wanted.k, beyond(floor + 2 * tolerance()))) << case_;
         }
-        if (narrowed && count < wanted.k && !case_.duplicates) {
+        if (filtered && count < wanted.k && !case_.duplicates) {
             EXPECT_EQ(batch.searched[query].more, 0u) << case_;
         }
         for (uint32_t i = 0; i < count; ++i) {

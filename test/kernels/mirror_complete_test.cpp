@@ -256,17 +256,17 @@ TEST_F(MirrorComplete, LeavesVersionsAndListsToThoseWhoWantThem) {
     EXPECT_EQ(versions.probed[0].list, 3u);
     EXPECT_EQ(versions.probed[0].version, (MirrorVersion{7, 3, 4, 1}));
 
-    // A narrowed search may be continued: it names its lists, with their generations.
+    // A filtered search may be continued: it names its lists, with their generations.
     std::vector<uint64_t> named(4);
-    Asked narrowed(key_a, near(model, 3), 5, 4);
-    narrowed.search.narrowed = true;
-    narrowed.search.lists = named.data();
+    Asked filtered(key_a, near(model, 3), 5, 4);
+    filtered.search.filtered = true;
+    filtered.search.lists = named.data();
     Asked there(key_a, near(model, 3), 5, 4);
-    there.search.narrowed = true;
+    there.search.filtered = true;
     there.search.wants_versions = true;
-    run(mirror, {&narrowed, &there});
-    EXPECT_TRUE(narrowed.search.complete);
-    ASSERT_EQ(narrowed.search.probed_count, 4u);
+    run(mirror, {&filtered, &there});
+    EXPECT_TRUE(filtered.search.complete);
+    ASSERT_EQ(filtered.search.probed_count, 4u);
     ASSERT_EQ(there.search.probed_count, 4u);
     for (size_t i = 0; i < 4; ++i)
         EXPECT_EQ(named[i], list_and_generation(there.probed[i].list, there.probed[i].version));

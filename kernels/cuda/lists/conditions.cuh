@@ -1,7 +1,7 @@
 // Conditions on the attributes of entries, checked by one thread for each entry.
 #pragma once
 
-#include "kernels/cuda/lists/narrowing.h"
+#include "kernels/cuda/lists/filter.h"
 #include "kernels/cuda/lists/search_state.h"
 
 namespace pgwarp::gpu {

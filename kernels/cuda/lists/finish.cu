@@ -11,9 +11,9 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// What the kernels need of a NarrowingView.
-struct NarrowedOutput {
-    NarrowedCounts* counts;  // null: the queries are not narrowed
+// What the kernels need of a FilterView.
+struct FilteredOutput {
+    FilteredCounts* counts;  // null: the queries are not filtered
     SearchedLists* searched;
 };
 
@@ -22,7 +22,7 @@ struct FinishArguments {
     QueryView queries;
     CandidateView candidates;
     AnswerView answers;
-    NarrowedOutput narrowed;
+    FilteredOutput filtered;
 };
 
 // Dimension d of the vector that an entry's code decodes to.
@@ -80,18 +80,18 @@ __device__ IdKey final_key(const StoreView& store, uint64_t key) {
             static_cast<uint32_t>(tid)};
 }
 
-// Called by the whole block with `count` sorted keys of a narrowed query. Returns how many of them
+// Called by the whole block with `count` sorted keys of a filtered query. Returns how many of them
 // are results.
 //
 // The scan has selected by (distance, number of the entry), the results are by (distance, TID). If
 // it has dropped entries, some that are as far as the last one it selected may be among them, so
 // entries as far as that are no results: a search that resumes finds all of them.
 template <int items>
-__device__ uint32_t narrowed_results(const FinishArguments& a, uint32_t query,
+__device__ uint32_t filtered_results(const FinishArguments& a, uint32_t query,
                                      const IdKey (&item)[items], uint32_t count) {
     __shared__ uint32_t results, limit;
     const ListQuery wanted = a.queries.wanted[query];
-    const uint32_t beyond = a.narrowed.counts[query].beyond, selected = list_candidates(wanted.k);
+    const uint32_t beyond = a.filtered.counts[query].beyond, selected = list_candidates(wanted.k);
     if (threadIdx.x == 0) results = min(wanted.k, count);
     const uint32_t first = threadIdx.x * items;
     if (beyond > selected) {  // the same for the whole block
@@ -105,7 +105,7 @@ __device__ uint32_t narrowed_results(const FinishArguments& a, uint32_t query,
     }
     __syncthreads();
     if (threadIdx.x == 0)
-        a.narrowed.searched[query] = {a.narrowed.counts[query].searched.passed, beyond > results};
+        a.filtered.searched[query] = {a.filtered.counts[query].searched.passed, beyond > results};
     return results;
 }
 
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     __syncthreads();
     block_sort<Shape::threads, items>(item, found);
     uint32_t results = min(k, count);
-    if (distances == Distances::final && a.narrowed.counts)
-        results = narrowed_results(a, query, item, count);
+    if (distances == Distances::final && a.filtered.counts)
+        results = filtered_results(a, query, item, count);
     Neighbor* out = a.answers.found + query * a.answers.stride;
 #pragma unroll
     for (int i = 0; i < items; ++i) {
@@ -280,11 +280,10 @@ void finish_search(const StoreView& store, const QueryView& queries,
     finish_all(arguments, turn);
 }
 
-void finish_narrowed(const StoreView& store, const QueryView& queries,
-                     const CandidateView& candidates, const NarrowingView& narrowing,
+void finish_filtered(const StoreView& store, const QueryView& queries,
+                     const CandidateView& candidates, const FilterView& filter,
                      const AnswerView& answers, cudaStream_t stream) {
-    finish_final({store, queries, candidates, answers, {narrowing.counts, narrowing.searched}},
-                 stream);
+    finish_final({store, queries, candidates, answers, {filter.counts, filter.searched}}, stream);
 }
 
 }  // namespace pgwarp::gpu

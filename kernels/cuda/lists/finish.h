@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/base/stream.h"
-#include "kernels/cuda/lists/narrowing.h"
+#include "kernels/cuda/lists/filter.h"
 #include "kernels/cuda/lists/search_state.h"
 
 namespace pgwarp::gpu {
@@ -22,9 +22,9 @@ void finish_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, Distances distances, const AnswerView& answers,
                    Turn turn);
 
-// For narrowed queries; distances are final. Also writes `searched`.
-void finish_narrowed(const StoreView& store, const QueryView& queries,
-                     const CandidateView& candidates, const NarrowingView& narrowing,
+// For filtered queries; distances are final. Also writes `searched`.
+void finish_filtered(const StoreView& store, const QueryView& queries,
+                     const CandidateView& candidates, const FilterView& filter,
                      const AnswerView& answers, cudaStream_t stream);
 
 }  // namespace pgwarp::gpu

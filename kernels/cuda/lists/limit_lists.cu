@@ -1,7 +1,7 @@
 #include "kernels/cuda/lists/limit_lists.h"
 
 #include "kernels/cuda/base/launch.cuh"
-#include "kernels/cuda/lists/narrow_run.cuh"
+#include "kernels/cuda/lists/filtered_run.cuh"
 #include "kernels/cuda/lists/query_table.cuh"
 #include "kernels/cuda/lists/store_of.cuh"
 #include "kernels/cuda/lists/tile_distances.cuh"
@@ -16,20 +16,20 @@ namespace {
 struct LimitArguments {
     QueryScan scan;
     LimitedQueries queries;
-    NarrowingView narrowing;
+    FilterView filter;
     uint32_t resident_slices;  // of the table in shared memory: all, or none
     uint32_t parts = 1;        // blocks of a query: a cluster
 };
 
 // What the queries of a launch have in common.
-enum class LimitKind { plain, mixed, narrowed };
+enum class LimitKind { plain, mixed, filtered };
 
-// A warp's run of tiles [tile, end), 32 at a time: lane i keeps where tile i is. As NarrowRun,
+// A warp's run of tiles [tile, end), 32 at a time: lane i keeps where tile i is. As FilteredRun,
 // without conditions.
 template <class Shape, int width>
 class PlainRun {
   public:
-    __device__ PlainRun(const QueryScan& scan, const NarrowingView&, const ListTiles& tiles,
+    __device__ PlainRun(const QueryScan& scan, const FilterView&, const ListTiles& tiles,
                         uint32_t query, uint32_t rank, uint32_t tile, uint32_t end,
                         const float* table)
         : tiles_(tiles), tile_(tile), end_(end), rank_(rank), distances_(scan, query, table) {}
@@ -156,14 +156,14 @@ template <class Shape, int width, LimitKind kind>
 __device__ uint32_t scan_wave(const LimitArguments& a, const QueryBlocks& blocks,
                               const ListTiles& all, uint32_t begin, uint32_t end,
                               BlockSelect<Shape>& select, const float* table) {
-    using Run = std::conditional_t<kind == LimitKind::narrowed, NarrowRun<Shape, width>,
+    using Run = std::conditional_t<kind == LimitKind::filtered, FilteredRun<Shape, width>,
                                    PlainRun<Shape, width>>;
     __shared__ uint32_t passed;
     if (threadIdx.x == 0) passed = 0;
     const uint32_t first = all.start(begin), tiles = all.start(end) - first;
     const uint32_t query = blocks.query(), runs = blocks.parts() * Shape::warps;
     const uint32_t warp = blocks.part() * Shape::warps + threadIdx.x / 32;
-    Run run(a.scan, a.narrowing, all, query, begin, first + part_begin(tiles, warp, runs),
+    Run run(a.scan, a.filter, all, query, begin, first + part_begin(tiles, warp, runs),
             first + part_begin(tiles, warp + 1, runs), table);
     const bool prunes = a.scan.queries.wanted[query].plan.k <= BlockSelect<Shape>::most_pruned;
     while (true) {
@@ -175,7 +175,7 @@ __device__ uint32_t scan_wave(const LimitArguments& a, const QueryBlocks& blocks
         if (!__syncthreads_or(!run.done())) break;
         select.cut();
     }
-    if constexpr (kind == LimitKind::narrowed) {
+    if constexpr (kind == LimitKind::filtered) {
         const uint32_t mine = run.passed();
         if (lane_id() == 0 && mine > 0) atomicAdd(&passed, mine);
     }
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
             a, blocks, all, taken, end, select, a.resident_slices > 0 ? table : nullptr);
         const WaveSeen seen = join_blocks<Shape>(blocks, select, *storage, plan.k, here);
         taken = end;
-        passed = kind == LimitKind::narrowed ? passed + seen.passed : starts[end];
+        passed = kind == LimitKind::filtered ? passed + seen.passed : starts[end];
         wave = ListWave::after(rest, static_cast<float>(starts[end]), static_cast<float>(passed),
                                seen.kth);
     }
@@ -282,11 +282,11 @@ void launch_shape(const LimitArguments& arguments, const Context& context, Turn 
 
 }  // namespace
 
-void limit_lists(const QueryScan& scan, const LimitedQueries& queries,
-                 const NarrowingView* narrowing, const Context& context, Turn turn) {
+void limit_lists(const QueryScan& scan, const LimitedQueries& queries, const FilterView* filter,
+                 const Context& context, Turn turn) {
     static_assert(fast_list_k <= WideSelect::kept);
-    if (narrowing)
-        launch_shape<LimitKind::narrowed>({scan, queries, *narrowing, 0}, context, turn);
+    if (filter)
+        launch_shape<LimitKind::filtered>({scan, queries, *filter, 0}, context, turn);
     else if (scan.queries.stores)
         launch_width<WideSelect, LimitKind::mixed>({scan, queries, {}, 0}, context, turn);
     else

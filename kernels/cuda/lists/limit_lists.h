@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/base/stream.h"
-#include "kernels/cuda/lists/narrowing.h"
+#include "kernels/cuda/lists/filter.h"
 #include "kernels/cuda/lists/scan_queries.h"
 
 namespace pgwarp::gpu {
@@ -12,9 +12,9 @@ struct LimitedQueries {
     uint32_t* taken;    // (count), in mapped host memory: the same numbers
 };
 
-// For queries with a threshold. The scan's queries have entry_starts and terms. `narrowing`: null
+// For queries with a threshold. The scan's queries have entry_starts and terms. `filter`: null
 // where they have no conditions.
-void limit_lists(const QueryScan& scan, const LimitedQueries& queries,
-                 const NarrowingView* narrowing, const Context& context, Turn turn);
+void limit_lists(const QueryScan& scan, const LimitedQueries& queries, const FilterView* filter,
+                 const Context& context, Turn turn);
 
 }  // namespace pgwarp::gpu

@@ -36,7 +36,7 @@ struct CudaListBatch final : ListBatch {
           counts(wanted_shape.queries),
           probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)),
           taken_lists(wanted_shape.queries),
-          searched_lists(wanted_shape.narrowed ? wanted_shape.queries : 0),
+          searched_lists(wanted_shape.filtered ? wanted_shape.queries : 0),
           left_out_distances(wanted_shape.refined ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         shape.probes = std::min(shape.probes, lists);

@@ -5,7 +5,7 @@
 #include "kernels/cuda/lists/limit_lists.h"
 #include "kernels/cuda/lists/probes.h"
 #include "kernels/cuda/lists/scan_lists.h"
-#include "kernels/cuda/lists/scan_narrowed.h"
+#include "kernels/cuda/lists/scan_filtered.h"
 #include "kernels/cuda/lists/scan_queries.h"
 #include "kernels/cuda/lists/tables.h"
 
@@ -41,28 +41,28 @@ QueryView part_of(const SearchRequest& r, const ListSearchSpace& space, const Se
     return queries;
 }
 
-// What narrows the queries of which `first` is the first.
-NarrowingView narrowing_of(const SearchRequest& r, const ListSearchSpace& space,
-                           const SearchPlan& plan, uint32_t first) {
-    NarrowingView narrowing = r.narrowing;
-    narrowing.conditions += size_t{first} * narrowing.condition_stride;
-    narrowing.values += size_t{first} * narrowing.value_stride;
-    narrowing.counts = place<NarrowedCounts>(space, plan.narrowed_counts);
-    narrowing.searched = r.searched + first;
-    return narrowing;
+// What filters the queries of which `first` is the first.
+FilterView filter_of(const SearchRequest& r, const ListSearchSpace& space, const SearchPlan& plan,
+                     uint32_t first) {
+    FilterView filter = r.filter;
+    filter.conditions += size_t{first} * filter.condition_stride;
+    filter.values += size_t{first} * filter.value_stride;
+    filter.counts = place<FilteredCounts>(space, plan.filtered_counts);
+    filter.searched = r.searched + first;
+    return filter;
 }
 
-// The rest of a search by query, for narrowed queries, of which `first` is the first.
-void scan_narrowed_part(const Context& context, ListSearchSpace& space, const SearchRequest& r,
-                        const SearchPlan& plan, const QueryScan& scan,
-                        const NarrowingView& narrowing, uint32_t first) {
+// The rest of a search by query, for filtered queries, of which `first` is the first.
+void scan_filtered_part(const Context& context, ListSearchSpace& space, const SearchRequest& r,
+                        const SearchPlan& plan, const QueryScan& scan, const FilterView& filter,
+                        uint32_t first) {
     const cudaStream_t stream = space.stream;
     const uint32_t count = scan.queries.count;
     // The two are adjacent.
     clear_async(place<char>(space, plan.counts),
-                plan.narrowed_counts.at + count * sizeof(NarrowedCounts) - plan.counts.at, stream);
-    scan_narrowed(scan, narrowing, context, stream);
-    finish_narrowed(r.store, scan.queries, scan.candidates, narrowing,
+                plan.filtered_counts.at + count * sizeof(FilteredCounts) - plan.counts.at, stream);
+    scan_filtered(scan, filter, context, stream);
+    finish_filtered(r.store, scan.queries, scan.candidates, filter,
                     {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},
                     stream);
 }
@@ -106,15 +106,14 @@ void search_by_query(const Context& context, ListSearchSpace& space, const Searc
         next = space.stream;
     }
     const QueryScan scan{r.store, queries, tables, plan.splits, candidates};
-    const NarrowingView narrowing =
-        r.shape.narrowed ? narrowing_of(r, space, plan, first) : NarrowingView{};
+    const FilterView filter = r.shape.filtered ? filter_of(r, space, plan, first) : FilterView{};
     if (r.shape.limited) {
-        limit_lists(scan, {r.wanted + first, r.taken + first},
-                    r.shape.narrowed ? &narrowing : nullptr, context, next);
+        limit_lists(scan, {r.wanted + first, r.taken + first}, r.shape.filtered ? &filter : nullptr,
+                    context, next);
         next = early;
     }
-    if (r.shape.narrowed) {
-        scan_narrowed_part(context, space, r, plan, scan, narrowing, first);
+    if (r.shape.filtered) {
+        scan_filtered_part(context, space, r, plan, scan, filter, first);
         return;
     }
     scan_queries(scan, context, next);

@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/products/assign.h"
 #include "kernels/cuda/lists/finish.h"
-#include "kernels/cuda/lists/narrowing.h"
+#include "kernels/cuda/lists/filter.h"
 #include "kernels/cuda/lists/refine.h"
 #include "kernels/cuda/lists/search_plan.h"
 #include "kernels/cuda/lists/search_state.h"
@@ -36,9 +36,9 @@ struct SearchRequest {
     Neighbor* found;
     uint32_t* found_counts;
     uint32_t* probed;
-    // If the shape is narrowed: all queries' conditions and values on the device, and pinned host
+    // If the shape is filtered: all queries' conditions and values on the device, and pinned host
     // memory for (queries) of SearchedLists. The other fields are the search's own.
-    NarrowingView narrowing{};
+    FilterView filter{};
     SearchedLists* searched = nullptr;
     Start start = Start::after;  // of the first kernel
     uint32_t* taken = nullptr;  // (queries), mapped host memory; written for those with a threshold

@@ -14,7 +14,7 @@
 
 #include "kernels/cuda/lists/far_lists.h"
 #include "kernels/cuda/lists/list_batch.h"
-#include "kernels/cuda/lists/narrowing.h"
+#include "kernels/cuda/lists/filter.h"
 #include "kernels/cuda/lists/tile_codes.h"
 #include "kernels/device.h"
 #include "kernels/refinement.h"
@@ -488,7 +488,7 @@ SearchShape CudaListStore::shape_of(CudaListBatch& batch, size_t queries,
     shape.queries = static_cast<uint32_t>(queries);
     shape.dims = model_.view().shape.dims;
     shape.layout = layout_;
-    shape.narrowed = batch.shape.narrowed;
+    shape.filtered = batch.shape.filtered;
     shape.refined = batch.shape.refined;
     shape.mixed = batch.shape.mixed;
     for (size_t i = 0; i < queries; ++i) {
@@ -601,13 +601,13 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
                               batch.probed_lists.data()};
         request.stores = each;
         if (each) request.store.model.shape.lists = shape.lists;
-        request.narrowing.attributes = DeviceAttributes::of(attributes_);
-        request.narrowing.conditions = reinterpret_cast<const PackedCondition*>(
+        request.filter.attributes = DeviceAttributes::of(attributes_);
+        request.filter.conditions = reinterpret_cast<const PackedCondition*>(
             input + CudaListBatch::conditions_at(batch.shape));
-        request.narrowing.condition_stride = batch.shape.conditions;
-        request.narrowing.values = reinterpret_cast<const uint64_t*>(
+        request.filter.condition_stride = batch.shape.conditions;
+        request.filter.values = reinterpret_cast<const uint64_t*>(
             input + CudaListBatch::values_at(batch.shape, shape.dims));
-        request.narrowing.value_stride = batch.shape.values;
+        request.filter.value_stride = batch.shape.values;
         request.start = small ? Start::early : Start::after;
         request.searched = batch.searched_lists.data();
         request.taken = batch.taken_lists.data();

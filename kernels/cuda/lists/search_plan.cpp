@@ -1,6 +1,6 @@
 #include "kernels/cuda/lists/search_plan.h"
 
-#include "kernels/cuda/lists/narrowing.h"
+#include "kernels/cuda/lists/filter.h"
 #include "kernels/cuda/lists/search_layout.h"
 #include "kernels/cuda/products/split_width.h"
 
@@ -38,7 +38,7 @@ class Cutter {
 };
 
 SearchMethod choose_method(const SearchShape& s) {
-    if (s.narrowed || s.limited || s.mixed) return SearchMethod::by_query;
+    if (s.filtered || s.limited || s.mixed) return SearchMethod::by_query;
     const uint64_t visits = uint64_t{s.queries} * s.probes;
     const uint64_t look_ups = s.entries / std::max(s.lists, 1u) * visits * s.layout.m;
     const bool much = s.queries >= always_by_list || look_ups >= min_look_ups;
@@ -52,8 +52,8 @@ void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan
     // Enough blocks to fill the device, as long as each block has some tiles per warp, and scans
     // several times more entries than it returns candidates.
     const uint64_t tiles = s.entries / std::max(s.lists, 1u) * s.probes / tile_entries;
-    // Narrowed queries wait for memory most of the time: more blocks hide that.
-    const uint64_t wanted = (s.narrowed ? 5 : 4) * device.processors / plan.part_queries;
+    // Filtered queries wait for memory most of the time: more blocks hide that.
+    const uint64_t wanted = (s.filtered ? 5 : 4) * device.processors / plan.part_queries;
     const uint64_t useful = std::min(tiles / 8, tiles * tile_entries / (4 * candidates));
     const uint64_t affordable =
         device.scratch / 4 / (size_t{plan.part_queries} * candidates * sizeof(uint64_t));
@@ -70,9 +70,9 @@ void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan
     plan.tables = cutter.cut(n * float_table_size(s.layout) * sizeof(float));
     plan.keys = cutter.cut(n * plan.candidate_room * sizeof(uint64_t));
     plan.counts = cutter.cut(n * sizeof(uint32_t));
-    if (s.narrowed) {
+    if (s.filtered) {
         // Right behind `counts`: one call clears both.
-        plan.narrowed_counts = cutter.cut(n * sizeof(NarrowedCounts));
+        plan.filtered_counts = cutter.cut(n * sizeof(FilteredCounts));
     }
     plan.scratch_bytes = cutter.bytes();
 }

@@ -15,7 +15,7 @@ struct SearchShape {
     uint32_t longest_list;  // entries
     uint64_t entries;       // in all lists
     CodeLayout layout;
-    bool narrowed = false;
+    bool filtered = false;
     bool limited = false;  // queries decide how many lists they take (list_plan.h)
     bool refined = false;
     bool mixed = false;  // lists, longest_list and entries are those of the largest store
@@ -49,7 +49,7 @@ struct SearchPlan {
     Slice ranks, sizes, item_starts, visits, item_table, item_count;
     Slice first_sizes, first_item_starts, cursors;
     Slice answers, answer_counts;
-    Slice narrowed_counts;
+    Slice filtered_counts;
     size_t scratch_bytes;
 };
 

@@ -11,17 +11,17 @@ namespace pgwarp::gpu {
 // conditions of its entry in every tile, and then computes the distances of those that pass, one at
 // a time, whichever tiles they are in: few lanes are idle even if few entries pass.
 template <class Shape, int width>
-class NarrowRun {
+class FilteredRun {
   public:
     // Tiles [tile, end), of lists from `rank` on. `table`: in shared memory, or null.
-    __device__ NarrowRun(const QueryScan& scan, const NarrowingView& narrowing,
-                         const ListTiles& tiles, uint32_t query, uint32_t rank, uint32_t tile,
-                         uint32_t end, const float* table)
-        : attributes_(narrowing.attributes),
+    __device__ FilteredRun(const QueryScan& scan, const FilterView& filter, const ListTiles& tiles,
+                           uint32_t query, uint32_t rank, uint32_t tile, uint32_t end,
+                           const float* table)
+        : attributes_(filter.attributes),
           tiles_(tiles),
           wanted_(scan.queries.wanted[query]),
-          conditions_(narrowing.conditions + size_t{query} * narrowing.condition_stride),
-          values_(narrowing.values + size_t{query} * narrowing.value_stride),
+          conditions_(filter.conditions + size_t{query} * filter.condition_stride),
+          values_(filter.values + size_t{query} * filter.value_stride),
           tile_(tile),
           end_(end),
           rank_(rank),

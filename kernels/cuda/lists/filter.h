@@ -1,4 +1,4 @@
-// What narrows the queries of a batch (list_store.h), on the device. Plain C++.
+// What filters the queries of a batch (list_store.h), on the device. Plain C++.
 #pragma once
 
 #include "kernels/conditions.h"
@@ -34,19 +34,19 @@ PGWARP_HOST_DEVICE size_t aligned_attributes(size_t tids_end) {
 }
 
 // What the kernels count for one query.
-struct NarrowedCounts {
+struct FilteredCounts {
     SearchedLists searched;
     uint32_t beyond;  // entries that pass and are beyond the floor
 };
 
 // For the queries of a batch, or of a part of it.
-struct NarrowingView {
+struct FilterView {
     DeviceAttributes attributes;
     const PackedCondition* conditions;  // query i's at i * condition_stride
     uint32_t condition_stride;
     const uint64_t* values;  // query i's at i * value_stride
     uint32_t value_stride;
-    NarrowedCounts* counts;   // (count), zero initially
+    FilteredCounts* counts;   // (count), zero initially
     SearchedLists* searched;  // (count), in mapped host memory
 };
 

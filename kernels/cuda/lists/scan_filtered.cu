@@ -1,16 +1,16 @@
-#include "kernels/cuda/lists/scan_narrowed.h"
+#include "kernels/cuda/lists/scan_filtered.h"
 
 #include "kernels/cuda/base/launch.cuh"
-#include "kernels/cuda/lists/narrow_run.cuh"
+#include "kernels/cuda/lists/filtered_run.cuh"
 #include "kernels/cuda/lists/query_table.cuh"
 
 namespace pgwarp::gpu {
 
 namespace {
 
-struct NarrowArguments {
+struct FilteredArguments {
     QueryScan scan;
-    NarrowingView narrowing;
+    FilterView filter;
     uint32_t resident_slices;  // of the table in shared memory: all, or none
 };
 
@@ -28,8 +28,8 @@ __device__ void add_kept(const BlockSelect<Shape>& select, const CandidateView& 
 
 // Scans a block's share of a query's tiles; each warp has its own run.
 template <class Shape, int width>
-__device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t split,
-                            typename BlockSelect<Shape>::Storage& storage, float* table) {
+__device__ void filtered_part(const FilteredArguments& a, uint32_t query, uint32_t split,
+                              typename BlockSelect<Shape>::Storage& storage, float* table) {
     const StoreView& store = a.scan.store;
     const ListQuery wanted = a.scan.queries.wanted[query];
     const uint32_t probes = min(wanted.probes, store.model.shape.lists);
@@ -44,10 +44,10 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
         load_query_table<Shape::threads>(a.scan, a.resident_slices, query, 0, table);
     __syncthreads();
     BlockSelect<Shape> select(storage, list_candidates(wanted.k));
-    NarrowRun<Shape, width> run(a.scan, a.narrowing, all, query, wanted.first_probe,
-                                first + part_begin(count, warp, Shape::warps),
-                                first + part_begin(count, warp + 1, Shape::warps),
-                                a.resident_slices > 0 ? table : nullptr);
+    FilteredRun<Shape, width> run(a.scan, a.filter, all, query, wanted.first_probe,
+                                  first + part_begin(count, warp, Shape::warps),
+                                  first + part_begin(count, warp + 1, Shape::warps),
+                                  a.resident_slices > 0 ? table : nullptr);
     const bool prunes = list_candidates(wanted.k) <= BlockSelect<Shape>::most_pruned;
     while (true) {
         while (!run.done()) {
@@ -62,7 +62,7 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
     add_kept(select, a.scan.candidates, query);
     const uint32_t passed = run.passed();
     if (lane_id() == 0 && passed > 0) {
-        NarrowedCounts& counts = a.narrowing.counts[query];
+        FilteredCounts& counts = a.filter.counts[query];
         atomicAdd(&counts.searched.passed, passed);
         atomicAdd(&counts.beyond, run.beyond());
     }
@@ -70,19 +70,19 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
 
 template <class Shape, int width>
 __global__ void __launch_bounds__(Shape::threads, 768 / Shape::threads)
-    scan_narrowed_queries(NarrowArguments a) {
+    scan_filtered_queries(FilteredArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
     auto* table = reinterpret_cast<float*>(storage + 1);
     const uint32_t tasks = a.scan.queries.count * a.scan.splits;
     for (uint32_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-        narrow_part<Shape, width>(a, task / a.scan.splits, task % a.scan.splits, *storage, table);
+        filtered_part<Shape, width>(a, task / a.scan.splits, task % a.scan.splits, *storage, table);
         __syncthreads();
     }
 }
 
 template <class Shape, int width>
-void launch_narrowed(const NarrowArguments& arguments, const Context& context,
+void launch_filtered(const FilteredArguments& arguments, const Context& context,
                      cudaStream_t stream) {
     constexpr size_t fixed = sizeof(typename BlockSelect<Shape>::Storage);
     static_assert(fixed % 16 == 0);
@@ -90,25 +90,25 @@ void launch_narrowed(const NarrowArguments& arguments, const Context& context,
     const size_t table_bytes = size_t{scan.store.layout.slices} * codewords * width * sizeof(float);
     // A table that does not fit is read from memory: few entries pass.
     const bool fits = table_bytes <= context.block_shared_bytes - fixed;
-    NarrowArguments with_table = arguments;
+    FilteredArguments with_table = arguments;
     with_table.resident_slices = fits ? scan.store.layout.slices : 0;
-    launch("scan_narrowed", scan_narrowed_queries<Shape, width>,
+    launch("scan_filtered", scan_filtered_queries<Shape, width>,
            {scan.queries.count * scan.splits, Shape::threads, fixed + (fits ? table_bytes : 0),
             stream},
            with_table);
 }
 
 template <class Shape>
-void launch_width(const NarrowArguments& arguments, const Context& context, cudaStream_t stream) {
+void launch_width(const FilteredArguments& arguments, const Context& context, cudaStream_t stream) {
     if (arguments.scan.store.layout.width == 32)
-        launch_narrowed<Shape, 32>(arguments, context, stream);
+        launch_filtered<Shape, 32>(arguments, context, stream);
     else
-        launch_narrowed<Shape, 16>(arguments, context, stream);
+        launch_filtered<Shape, 16>(arguments, context, stream);
 }
 
 }  // namespace
 
-void scan_narrowed(const QueryScan& scan, const NarrowingView& narrowing, const Context& context,
+void scan_filtered(const QueryScan& scan, const FilterView& filter, const Context& context,
                    cudaStream_t stream) {
     const uint32_t candidates = list_candidates(scan.queries.k);
     auto* scan_all = &launch_width<LargeSelect>;
@@ -116,7 +116,7 @@ void scan_narrowed(const QueryScan& scan, const NarrowingView& narrowing, const 
         scan_all = &launch_width<SmallSelect>;
     else if (candidates <= MediumSelect::kept)
         scan_all = &launch_width<MediumSelect>;
-    scan_all({scan, narrowing, 0}, context, stream);
+    scan_all({scan, filter, 0}, context, stream);
 }
 
 }  // namespace pgwarp::gpu

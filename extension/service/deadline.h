@@ -1,22 +1,22 @@
 // How long a backend waits for the service.
 //
-// A search has one Patience for all its waits: for a block, for a load buffer, for the worker to
+// A search has one Deadline for all its waits: for a block, for a load buffer, for the worker to
 // load a buffer, for the answer. With ivfpq.executor 'auto' these waits together take no longer
 // than pgwarp.service_timeout, whichever devices were asked, and end at once if another backend
 // found the worker silent. With ivfpq.executor 'service', or when it loads a whole index, a backend
 // waits as long as the worker gives signs of life (ServiceDevice::turns): each sign restarts the
 // timeout.
 //
-// A search that could be done by another device, too, waits for each of them for a part of the time
-// that is left (wait_for()). One that asks several devices at once waits for all of them together.
+// Where another device could answer, too, each device has a part of the time that is left
+// (set_device()). A search that asks several devices at once waits for all of them together.
 #pragma once
 
 #include "extension/service/service.h"
 
 namespace pgwarp {
 
-struct Patience {
-    ServiceDevice* device;  // whose worker it waits for
+struct Deadline {
+    ServiceDevice* device;  // whose worker is waited for
     int timeout;            // milliseconds
     bool while_alive;       // signs of life restart the timeout; ServiceDevice::suspect is ignored
     TimestampTz began;
@@ -24,7 +24,7 @@ struct Patience {
     TimestampTz device_began;
     uint32 turns;  // of the worker, at `device_began`
     TimestampTz client_seen;
-    bool together;  // others are asked at the same time: the end of the wait concerns the device
+    bool together;  // other devices are asked at the same time: a timeout concerns this one alone
 };
 
 // Other devices that a search asks.
@@ -35,23 +35,23 @@ enum class OtherDevices {
     both,      // for other parts at the same time, for this part after it: it waits for half
 };
 
-// For a search, by the session's settings. wait_for() before it is used.
-Patience search_patience();
+// For a search, by the session's settings. Call set_device() before it is used.
+Deadline search_deadline();
 // For loading a whole index: at least a minute between two signs of life.
-Patience load_patience();
-// Waits for this device from now on.
-void wait_for(Patience* patience, ServiceDevice* device, OtherDevices others);
+Deadline load_deadline();
+// The device to wait for from now on.
+void set_device(Deadline* deadline, ServiceDevice* device, OtherDevices others);
 
 // Whether the backend must stop waiting for the device: its worker has exited, the time is over, or
 // another backend found the worker silent. Call it every 100 ms or so. If the worker gave no sign
 // of life, sets ServiceDevice::suspect. Ends the session if its client has closed the connection.
-bool patience_ends(Patience* patience);
+bool must_stop_waiting(Deadline* deadline);
 
 // Whether all of the time is over, so that no other device can be asked.
-bool is_over(const Patience& patience);
+bool is_over(const Deadline& deadline);
 
-// How long to sleep before the next call of patience_ends().
-long wait_milliseconds(const Patience& patience);
+// How long to sleep before the next call of must_stop_waiting().
+long wait_milliseconds(const Deadline& deadline);
 
 // Whether a search of this statement has timed out lately: the next one probably would, too.
 bool statement_waited_in_vain();

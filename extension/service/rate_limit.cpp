@@ -1,4 +1,4 @@
-#include "extension/service/pace.h"
+#include "extension/service/rate_limit.h"
 
 extern "C" {
 #include "utils/timestamp.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/mirror.h"
-#include "extension/service/patience.h"
+#include "extension/service/deadline.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -34,17 +34,17 @@ bool holds(const VainWait& wait) {
                int64{times} * settings.service_timeout;
 }
 
-Patience begin(int timeout, bool while_alive) {
+Deadline begin(int timeout, bool while_alive) {
     const TimestampTz now = GetCurrentTimestamp();
     return {nullptr, timeout, while_alive, now, 0, now, 0, now, false};
 }
 
 // PostgreSQL checks for a closed connection only if client_connection_check_interval is set, and a
 // backend that waits for the worker does not use its connection.
-void check_client(Patience* patience, TimestampTz now) {
+void check_client(Deadline* deadline, TimestampTz now) {
     constexpr int interval_ms = 1000;
-    if (!MyProcPort || !TimestampDifferenceExceeds(patience->client_seen, now, interval_ms)) return;
-    patience->client_seen = now;
+    if (!MyProcPort || !TimestampDifferenceExceeds(deadline->client_seen, now, interval_ms)) return;
+    deadline->client_seen = now;
     if (pq_check_connection()) return;
     ClientConnectionLost = true;
     InterruptPending = true;
@@ -67,65 +67,65 @@ long left_of(TimestampTz began, int timeout) {
 
 }  // namespace
 
-Patience search_patience() {
+Deadline search_deadline() {
     return begin(settings.service_timeout,
                  settings.executor == static_cast<int>(ExecutorChoice::service));
 }
 
-Patience load_patience() {
+Deadline load_deadline() {
     constexpr int least = 60000;
     return begin(std::max(least, settings.service_timeout), true);
 }
 
-void wait_for(Patience* patience, ServiceDevice* device, OtherDevices others) {
-    patience->device = device;
-    patience->device_began = GetCurrentTimestamp();
-    patience->device_timeout =
+void set_device(Deadline* deadline, ServiceDevice* device, OtherDevices others) {
+    deadline->device = device;
+    deadline->device_began = GetCurrentTimestamp();
+    deadline->device_timeout =
         others == OtherDevices::next || others == OtherDevices::both
-            ? std::max(static_cast<int>(left_of(patience->began, patience->timeout) / 2), 1)
+            ? std::max(static_cast<int>(left_of(deadline->began, deadline->timeout) / 2), 1)
             : 0;
-    patience->together = others == OtherDevices::together || others == OtherDevices::both;
-    patience->turns = pg_atomic_read_u32(&device->turns);
+    deadline->together = others == OtherDevices::together || others == OtherDevices::both;
+    deadline->turns = pg_atomic_read_u32(&device->turns);
 }
 
-bool is_over(const Patience& patience) {
-    return TimestampDifferenceExceeds(patience.began, GetCurrentTimestamp(), patience.timeout);
+bool is_over(const Deadline& deadline) {
+    return TimestampDifferenceExceeds(deadline.began, GetCurrentTimestamp(), deadline.timeout);
 }
 
-bool patience_ends(Patience* patience) {
+bool must_stop_waiting(Deadline* deadline) {
     // A shorter silence says nothing about the worker.
-    constexpr int min_patience = 500;
-    ServiceDevice* device = patience->device;
+    constexpr int min_silence_ms = 500;
+    ServiceDevice* device = deadline->device;
     if (!worker_serves(device)) return true;
-    if (!patience->while_alive && is_suspect(device)) return true;
+    if (!deadline->while_alive && is_suspect(device)) return true;
     const TimestampTz now = GetCurrentTimestamp();
-    check_client(patience, now);
+    check_client(deadline, now);
     const uint32 turns = pg_atomic_read_u32(&device->turns);
-    const bool alive = turns != patience->turns;
-    if (alive && patience->while_alive) {
-        patience->turns = turns;
-        patience->began = patience->device_began = now;
+    const bool alive = turns != deadline->turns;
+    if (alive && deadline->while_alive) {
+        deadline->turns = turns;
+        deadline->began = deadline->device_began = now;
     }
-    const bool over = TimestampDifferenceExceeds(patience->began, now, patience->timeout);
+    const bool over = TimestampDifferenceExceeds(deadline->began, now, deadline->timeout);
     const bool next =
-        patience->device_timeout > 0 &&
-        TimestampDifferenceExceeds(patience->device_began, now, patience->device_timeout);
+        deadline->device_timeout > 0 &&
+        TimestampDifferenceExceeds(deadline->device_began, now, deadline->device_timeout);
     if (!over && !next) return false;
-    if (!alive && TimestampDifferenceExceeds(patience->device_began, now, min_patience))
+    if (!alive && TimestampDifferenceExceeds(deadline->device_began, now, min_silence_ms))
         suspect_worker(device);
-    if (!patience->while_alive) {
+    if (!deadline->while_alive) {
         vain_waits[device_number(device)] = vain_now();
         // The statement may still ask the others for their parts.
-        if (over && !patience->together) vain_wait = vain_now();
+        if (over && !deadline->together) vain_wait = vain_now();
     }
     return true;
 }
 
-long wait_milliseconds(const Patience& patience) {
+long wait_milliseconds(const Deadline& deadline) {
     constexpr long interval = 100;
-    long left = left_of(patience.began, patience.timeout);
-    if (patience.device_timeout > 0)
-        left = std::min(left, left_of(patience.device_began, patience.device_timeout));
+    long left = left_of(deadline.began, deadline.timeout);
+    if (deadline.device_timeout > 0)
+        left = std::min(left, left_of(deadline.device_began, deadline.device_timeout));
     return std::clamp(left, 1L, interval);
 }
 
