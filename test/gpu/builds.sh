@@ -59,7 +59,7 @@ build() {
         -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 '^Time|rows in|blocks of|begin the curve|of the curve to' | grep -v '^--'
     if ((${2:-1000} > 0)); then ask -At -c "SELECT 'recall@10: ' || ivfpq_recall('items_v', ${2:-1000}, 10)"; fi
 }
-# What ivfpq_recall() would say of about 1000 rows of so many, in less time: the device compares them
+# What ivfpq_recall() would say of about 1000 sampled rows, in less time: the device compares them
 # with all. By executors, with an effort; the row itself takes a candidate.
 choose_asked_rows() {
     ask -c 'DROP TABLE IF EXISTS asked, truth' \

@@ -5,7 +5,7 @@
 --   SELECT recall.describe();                                attributes of rows, kinds of queries
 --   SELECT recall.make_table('plain', 'vector_l2_ops');      a table of these rows, and its index
 --
--- A set from files begins with recall.source (id, v) and recall.held_out (id, v), loaded by somebody else.
+-- A set from files begins with recall.source (id, v) and recall.held_out (id, v), loaded by the caller.
 SET client_min_messages = warning;
 CREATE SCHEMA IF NOT EXISTS recall;
 

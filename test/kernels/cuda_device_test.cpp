@@ -30,7 +30,7 @@ TEST_F(CudaDeviceTest, AllocatorKeepsItsBooks) {
     for (int i = 0; i < 3000; ++i) {
         if (pieces.size() > 40 || (!pieces.empty() && random() % 3 == 0)) {
             const size_t victim = random() % pieces.size();
-            // Nobody else has written here.
+            // No other allocation was written here.
             const std::vector<unsigned char> bytes = download(pieces[victim].buffer);
             for (unsigned char byte : bytes) ASSERT_EQ(byte, pieces[victim].value);
             pieces.erase(pieces.begin() + victim);

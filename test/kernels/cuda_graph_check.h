@@ -50,7 +50,7 @@ class CudaGraph : public CudaTest {
     // Two graphs of parts of the rows, side by side, with numbers in the whole.
     static std::vector<Edge> parts_of(OnDevice& device, const Made& made, size_t first,
                                       const DescentOptions& options, bool second_too) {
-        auto lists = made.nobody(options.degree);
+        auto lists = made.unset_lists(options.degree);
         const GraphRows& rows = made.rows;
         device->descend({rows.rows, first, rows.dims, rows.metric}, options, lists.data());
         if (!second_too) return lists;

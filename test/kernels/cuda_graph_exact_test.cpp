@@ -45,7 +45,7 @@ TEST_F(CudaGraph, ExactOfManyNeighbors) {
     }
 }
 
-// So many that a short descent comes first, for its limits.
+// Enough rows for a short descent before, which gives limits.
 TEST_F(CudaGraph, ExactOfManyRows) {
     if (small_tests()) GTEST_SKIP() << "takes long";
     OnDevice device(options());
@@ -60,7 +60,7 @@ TEST_F(CudaGraph, ExactOfManyRows) {
             const auto lists = exact(device, made, degree);
             expect_exact(made, lists, degree);
             // The two halves, merged, are the same.
-            auto parts = made.nobody(degree);
+            auto parts = made.unset_lists(degree);
             const size_t first = count / 2;
             const GraphRows& rows = made.rows;
             device->exact({rows.rows, first, dims, metric}, degree, parts.data());
@@ -131,7 +131,7 @@ TEST_F(CudaGraph, ExactPartsMakeTheWhole) {
             const Made made(pgwarp::normal_floats(random, 5300 * dims), dims, metric);
             const GraphRows& rows = made.rows;
             const auto whole = exact(device, made, degree);
-            auto parts = made.nobody(degree);
+            auto parts = made.unset_lists(degree);
             device->exact({rows.rows, first, dims, metric}, degree, parts.data());
             device->exact({rows.row(first), rows.count - first, dims, metric}, degree,
                           parts.data() + first * degree);

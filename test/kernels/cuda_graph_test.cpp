@@ -46,7 +46,7 @@ TEST_F(CudaGraph, DescentReachesItsRecall) {
                 SCOPED_TRACE(testing::Message() << count << " rows, seed " << seed << ", metric "
                                                 << static_cast<int>(metric));
                 const auto options = options_for(10, seed);
-                auto lists = made.nobody(options.degree);
+                auto lists = made.unset_lists(options.degree);
                 device->descend(made.rows, options, lists.data());
                 expect_sound(made, lists, options.degree, options.degree, false);
                 EXPECT_GE(recall(made, lists, options.degree, 10), 0.97);
@@ -64,7 +64,7 @@ TEST_F(CudaGraph, DescentOfAllShapes) {
             const Made made(surface_rows(random, 5000, dims, 6), dims, Metric::l2);
             auto options = options_for(k, 1);
             if (dims == 65) options.samples = 30, options.degree = std::max(options.degree, 60u);
-            auto lists = made.nobody(options.degree);
+            auto lists = made.unset_lists(options.degree);
             device->descend(made.rows, options, lists.data());
             SCOPED_TRACE(testing::Message() << dims << " dims, k " << k);
             expect_sound(made, lists, options.degree, options.degree, false);
@@ -80,7 +80,7 @@ TEST_F(CudaGraph, DescentNeedsNoTrees) {
         auto options = options_for(10, seed);
         options.trees = 0;
         options.iterations = 20;
-        auto lists = made.nobody(options.degree);
+        auto lists = made.unset_lists(options.degree);
         device->descend(made.rows, options, lists.data());
         expect_sound(made, lists, options.degree, options.degree, false);
         EXPECT_GE(recall(made, lists, options.degree, 10), 0.97) << "seed " << seed;
@@ -93,7 +93,7 @@ TEST_F(CudaGraph, DescentRepeats) {
     OnDevice device(options());
     const Made made(surface_rows(random, 9000, 30), 30, Metric::l2);
     const auto options = options_for(10, 5);
-    auto one = made.nobody(options.degree), two = one;
+    auto one = made.unset_lists(options.degree), two = one;
     device->descend(made.rows, options, one.data());
     device->descend(made.rows, options, two.data());
     for (size_t i = 0; i < one.size(); ++i) {
@@ -107,7 +107,7 @@ TEST_F(CudaGraph, SmallSetsAreExact) {
     for (size_t count = 1; count <= 60; count += small_tests() ? 13 : 1) {
         const Made made(whole_floats(random, count * 4, 2), 4, Metric::l2);
         const auto options = options_for(static_cast<uint32_t>(between(random, 1, 30)), count);
-        auto lists = made.nobody(options.degree);
+        auto lists = made.unset_lists(options.degree);
         device->descend(made.rows, options, lists.data());
         expect_sound(made, lists, options.degree, options.degree, false);
         const auto truth = made.exact(options.neighbors);
@@ -125,7 +125,7 @@ TEST_F(CudaGraph, EqualRowsHaveFullLists) {
         for (size_t count : {1500, 6000}) {
             const Made made(std::vector<float>(count * 7, 0.25f), 7, metric);
             const auto options = options_for(10, 3);
-            auto lists = made.nobody(options.degree);
+            auto lists = made.unset_lists(options.degree);
             device->descend(made.rows, options, lists.data());
             expect_sound(made, lists, options.degree, options.degree, false);
             for (size_t row = 0; row < count; ++row)
@@ -146,7 +146,7 @@ TEST_F(CudaGraph, TwinsAreFound) {
     const Made made(values, 20, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const auto options = options_for(5, seed);
-        auto lists = made.nobody(options.degree);
+        auto lists = made.unset_lists(options.degree);
         device->descend(made.rows, options, lists.data());
         expect_sound(made, lists, options.degree, options.degree, false);
         size_t found = 0;
@@ -164,7 +164,7 @@ TEST_F(CudaGraph, DescentHoldsFarFromTheOrigin) {
     const Made made(values, 24, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const auto options = options_for(10, seed);
-        auto lists = made.nobody(options.degree);
+        auto lists = made.unset_lists(options.degree);
         device->descend(made.rows, options, lists.data());
         EXPECT_GE(recall(made, lists, options.degree, 10), 0.97) << "seed " << seed;
         if (small_tests()) break;
@@ -197,7 +197,7 @@ TEST_F(CudaGraph, MergeComparesAcrossOnly) {
     auto lists = parts_of(device, made, 3000, options, true);
     const auto before = lists;
     const DescentReport merged = device->merge(made.rows, 3000, options, lists.data());
-    auto whole = made.nobody(options.degree);
+    auto whole = made.unset_lists(options.degree);
     EXPECT_LT(merged.compared, device->descend(made.rows, options, whole.data()).compared / 2);
     for (size_t row = 0; row < 6000; ++row)
         for (uint32_t i = 0; i < options.neighbors; ++i) {
@@ -249,7 +249,7 @@ TEST_F(CudaGraph, InterruptEndsIt) {
     OnDevice device(told);
     const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);
-    auto lists = made.nobody(options.degree);
+    auto lists = made.unset_lists(options.degree);
     const auto before = lists;
     EXPECT_THROW(device->exact(made.rows, 10, lists.data()), Interrupted);
     EXPECT_THROW(device->exact_merge(made.rows, 10, 10, lists.data()), Interrupted);
@@ -270,7 +270,7 @@ TEST_F(CudaGraph, InterruptEndsIterations) {
     const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);
     for (GraphPhase phase : {GraphPhase::start, GraphPhase::descent, GraphPhase::distances}) {
-        auto lists = made.nobody(options.degree);
+        auto lists = made.unset_lists(options.degree);
         device->progress = [&](GraphPhase now, uint64_t, uint64_t) {
             if (now == phase) raised = 1;
         };
@@ -292,7 +292,7 @@ TEST_F(CudaGraph, ProgressGoesForward) {
         seen.emplace_back(phase, done);
     };
     const auto options = options_for(10, 1);
-    auto lists = made.nobody(options.degree);
+    auto lists = made.unset_lists(options.degree);
     device->descend(made.rows, options, lists.data());
     ASSERT_FALSE(seen.empty());
     EXPECT_EQ(seen.front().first, GraphPhase::start);
@@ -308,19 +308,19 @@ TEST_F(CudaGraph, MemoryIsBounded) {
     OnDevice device(options(size_t{3} << 20));
     const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);
-    auto lists = made.nobody(options.degree);
+    auto lists = made.unset_lists(options.degree);
     EXPECT_THROW(device->descend(made.rows, options, lists.data()), OutOfDeviceMemory);
     for (const Edge& edge : lists) ASSERT_EQ(edge.row, no_row);
     EXPECT_EQ(device.context.memory.use().used, 0u);
     const size_t most = device->most_rows(30, options);
     EXPECT_LT(most, 6000u);
     EXPECT_GT(most, 1000u);
-    // So many it has room for.
+    // The number of rows it has room for.
     OnDevice large(CudaTest::options(size_t{64} << 20));
     const size_t fits = large->most_rows(30, options);
     ASSERT_GT(fits, 8192u);
     const Made full(surface_rows(random, fits, 30), 30, Metric::l2);
-    auto all = full.nobody(options.degree);
+    auto all = full.unset_lists(options.degree);
     large->descend(full.rows, options, all.data());
     EXPECT_GE(recall(full, all, options.degree, 10, 50), 0.95);
     large->exact(full.rows, 10, all.data());
@@ -332,7 +332,7 @@ TEST_F(CudaGraph, TooLongRowsAreRefused) {
     auto values = pgwarp::normal_floats(random, 300 * 3);
     values[5] = 3e38f;
     const Made made(values, 3, Metric::l2);
-    auto lists = made.nobody(10);
+    auto lists = made.unset_lists(10);
     EXPECT_THROW(device->exact(made.rows, 10, lists.data()), DeviceFailure);
     for (const Edge& edge : lists) ASSERT_EQ(edge.row, no_row);
 }
@@ -344,7 +344,7 @@ TEST_F(CudaGraph, NumbersOfAllSizes) {
         for (float& value : values) value *= scale;
         const Made made(values, 16, Metric::l2);
         const auto options = options_for(10, 1);
-        auto lists = made.nobody(options.degree);
+        auto lists = made.unset_lists(options.degree);
         device->descend(made.rows, options, lists.data());
         EXPECT_GE(recall(made, lists, options.degree, 10), 0.97) << scale;
         EXPECT_EQ(recall(made, exact(device, made, 10), 10, 10), 1) << scale;
@@ -368,11 +368,11 @@ TEST_F(CudaGraph, EveryKernelOnce) {
         const Made made(pgwarp::normal_floats(random, 2100 * dims), dims, Metric::l2);
         auto lists = exact(device, made, 4);
         expect_exact(made, lists, 4);
-        // Nobody is new.
+        // No row is new.
         device->exact_merge(made.rows, 2100, 4, lists.data());
         expect_exact(made, lists, 4);
-        // Everybody is: the second set has all but one row.
-        auto others = made.nobody(4);
+        // All are: the second set has all but one row.
+        auto others = made.unset_lists(4);
         device->exact({made.rows.row(1), 2099, dims, Metric::l2}, 4, others.data() + 4);
         for (Edge& edge : others)
             if (edge.row != no_row) ++edge.row;

@@ -161,7 +161,7 @@ TEST_F(CudaListStoreTest, FindsTheNearestInLongLists) {
         }
 }
 
-// So many that their distances are computed by tiles, and chosen from by more threads: whole tiles
+// Enough for distances by tiles, and for a selection by more threads: whole tiles
 // of lists, queries and dimensions, and parts of them.
 TEST_F(CudaListStoreTest, FindsTheNearestInManyLists) {
     const Context context(options());
@@ -479,7 +479,7 @@ TEST_F(CudaListStoreTest, LeaksNothing) {
         EXPECT_NEAR(static_cast<double>(context.memory.use().used), static_cast<double>(used),
                     1 << 20);
         check(cudaMemGetInfo(&free_after, &total), "cudaMemGetInfo");
-        EXPECT_GE(free_after, free_before) << "or somebody else is on the device";
+        EXPECT_GE(free_after, free_before) << "or another process is on the device";
     }
     EXPECT_EQ(context.memory.use().used, before);
 }

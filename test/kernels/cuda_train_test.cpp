@@ -532,7 +532,7 @@ TEST_F(CudaTrain, LeaksNothing) {
     }
     EXPECT_EQ(context.memory.use().used, used);
     check(cudaMemGetInfo(&free_after, &total), "cudaMemGetInfo");
-    EXPECT_GE(free_after, free_before) << "or somebody else is on the device";
+    EXPECT_GE(free_after, free_before) << "or another process is on the device";
 }
 
 TEST_F(CudaTrain, StopsWhenInterrupted) {

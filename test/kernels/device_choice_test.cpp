@@ -11,7 +11,7 @@
 namespace pgwarp {
 namespace {
 
-// A machine with so many devices, of which some fail to open.
+// A machine with some devices, a part of which fail to open.
 struct Machine {
     int devices;
     std::set<int> failing{};

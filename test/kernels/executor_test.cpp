@@ -63,7 +63,7 @@ struct Search {
     size_t row_of(uint64_t id) const {
         return static_cast<size_t>(std::find(ids.begin(), ids.end(), id) - ids.begin());
     }
-    std::vector<Neighbor> nobody() const {
+    std::vector<Neighbor> unset_neighbors() const {
         return std::vector<Neighbor>(queries * k, Neighbor{infinity, 0});
     }
     // One block of the rows, into what was found before.
@@ -73,7 +73,7 @@ struct Search {
                                ids.data() + begin, dims, metric, k, nearest.data()});
     }
     std::vector<Neighbor> run(int threads = 1) const {
-        auto nearest = nobody();
+        auto nearest = unset_neighbors();
         search_block(*make_cpu_executor(threads, {}), 0, count, nearest);
         return nearest;
     }
@@ -168,7 +168,7 @@ TEST_P(CpuExecutor, BlocksMergeInAnyOrder) {
         std::iota(order.begin(), order.end(), size_t{0});
         for (int shuffled = 0; shuffled < 3; ++shuffled) {
             std::shuffle(order.begin(), order.end(), random);
-            auto nearest = s.nobody();
+            auto nearest = s.unset_neighbors();
             for (const size_t block : order)
                 s.search_block(*executor, cuts[block], cuts[block + 1], nearest);
             expect_equal(nearest, expected);
@@ -227,7 +227,7 @@ TEST_P(CpuExecutor, HugeRowsCanBeNear) {
     EXPECT_EQ(found[1].distance, infinity);
 }
 
-// Sums of products that run over at both ends are not a number: they are nobody's neighbors.
+// Sums that overflow to +infinity and -infinity are NaN: such rows are no neighbors.
 TEST_P(CpuExecutor, InnerProductsThatAreNotNumbers) {
     Search s(random, 1, 100, 8, Metric::inner_product, 99);
     s.query_rows = std::vector<float>(s.dims, 3e38f);

@@ -59,7 +59,7 @@ TEST_F(FallbackGraph, HasAsMuchRoomAsTheDevice) {
     EXPECT_GT(most, 1000u);
     EXPECT_LT(most, 10000u);
     const Made made(surface_rows(random, most + 1, 12), 12, Metric::l2);
-    auto lists = made.nobody(options.degree);
+    auto lists = made.unset_lists(options.degree);
     builder->descend({made.rows.rows, most, 12, Metric::l2}, options, lists.data());
     EXPECT_EQ(builder->failure(), "");
     builder->descend(made.rows, options, lists.data());
@@ -74,7 +74,7 @@ TEST_F(FallbackGraph, ReportsAndEndsAsTold) {
     for (Fault kind : {Fault::none, Fault::failed}) {
         auto builder = make(0);
         fault = static_cast<int>(kind);
-        auto lists = made.nobody(options.degree);
+        auto lists = made.unset_lists(options.degree);
         int reports = 0;
         builder->progress = [&](GraphPhase, uint64_t, uint64_t) { ++reports; };
         builder->descend(made.rows, options, lists.data());
@@ -87,7 +87,7 @@ TEST_F(FallbackGraph, ReportsAndEndsAsTold) {
         ADD_FAILURE();
         return make_cpu_graph_builder(1, {});
     });
-    auto lists = made.nobody(options.degree);
+    auto lists = made.unset_lists(options.degree);
     EXPECT_THROW(builder.descend(made.rows, options, lists.data()), Interrupted);
 }
 

@@ -137,7 +137,7 @@ TEST(ForwardingGraphBuilder, GivesWhatTheWrappedOneGives) {
     const auto cpu = make_cpu_graph_builder(1, {});
     CountingGraphBuilder forwarding;
     const auto options = options_for(5, 1);
-    auto found = made.nobody(options.degree), expected = found;
+    auto found = made.unset_lists(options.degree), expected = found;
     uint64_t reports = 0;
     forwarding.progress = [&](GraphPhase, uint64_t, uint64_t) { ++reports; };
     const auto same = [&] {

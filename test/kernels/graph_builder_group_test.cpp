@@ -50,7 +50,7 @@ TEST(ExactPart, IsAPartOfTheWhole) {
         const Made made(surface_rows(random, 1400, 9), 9, metric);
         constexpr uint32_t degree = 7;
         for (const size_t first : {size_t{0}, size_t{1}, size_t{700}, size_t{1399}}) {
-            auto whole = made.nobody(degree);
+            auto whole = made.unset_lists(degree);
             const auto builder = make_cpu_graph_builder(2, {});
             builder->exact_part(made.rows, first, {0, made.rows.count}, degree, whole.data());
             for (const RowSpan part : {RowSpan{0, 1}, RowSpan{0, 512}, RowSpan{300, 1100},
@@ -123,7 +123,7 @@ TEST(GraphBuilderGroup, OthersDoTheWorkOfADeviceThatFails) {
 TEST(GraphBuilderGroup, ThrowsTheLastFailureWhereTheCpuMustNot) {
     std::mt19937 random(test_seed());
     const Made made(surface_rows(random, 100, 4), 4, Metric::l2);
-    auto lists = made.nobody(5);
+    auto lists = made.unset_lists(5);
     Group one({0, -1}, false);
     one.fault = static_cast<int>(Fault::failed);
     one.builder->exact(made.rows, 5, lists.data());
@@ -151,7 +151,7 @@ TEST(GraphBuilderGroup, ReportsForAll) {
         elsewhere |= std::this_thread::get_id() != caller;
         last = done, last_total = total;
     };
-    auto lists = made.nobody(5);
+    auto lists = made.unset_lists(5);
     group.builder->exact(made.rows, 5, lists.data());
     EXPECT_EQ(last, 800u);
     EXPECT_EQ(last_total, 800u);
@@ -241,7 +241,7 @@ TEST(GraphTasks, AreDoneOnceWhicheverDevicesFail) {
                     EXPECT_EQ(group.builder->failure(), "");
                 }
                 // The group goes on as it is.
-                auto lists = made.nobody(5);
+                auto lists = made.unset_lists(5);
                 group.builder->exact(made.rows, 5, lists.data());
                 expect_same(lists, made.exact(5));
             }

@@ -61,16 +61,16 @@ struct Made {
         std::sort(all.begin(), all.end());
         return all;
     }
-    std::vector<Edge> nobody(uint32_t degree) const {
+    std::vector<Edge> unset_lists(uint32_t degree) const {
         return std::vector<Edge>(rows.count * degree, Edge{infinity, no_row});
     }
     std::vector<Edge> exact(uint32_t degree, int threads = 2) const {
-        auto lists = nobody(degree);
+        auto lists = unset_lists(degree);
         make_cpu_graph_builder(threads, {})->exact(rows, degree, lists.data());
         return lists;
     }
     std::vector<Edge> descended(const DescentOptions& options, int threads = 2) const {
-        auto lists = nobody(options.degree);
+        auto lists = unset_lists(options.degree);
         make_cpu_graph_builder(threads, {})->descend(rows, options, lists.data());
         return lists;
     }

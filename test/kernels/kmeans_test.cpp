@@ -501,7 +501,7 @@ TEST_P(Kmeans, APassOverBlocksIsAStep) {
 }
 
 TEST_P(Kmeans, APassFillsEmptyClusters) {
-    // Two heaps, and three more centroids where nobody is nearest.
+    // Two heaps, and three more centroids to which no row is nearest.
     Problem p{1000, 2, 5, {}, {0, 0, 100, 100, 1e6, 1e6, 2e6, 2e6, 3e6, 3e6}};
     for (size_t i = 0; i < p.count; ++i) {
         const float at = i % 2 ? 100 : 0;

@@ -116,7 +116,7 @@ TEST_F(KnnGraph, ExactPartsMakeTheWhole) {
             const uint32_t dims = 9, degree = 12;
             const Made made(whole_floats(random, 1300 * dims, 3), dims, metric);
             const auto whole = made.exact(degree);
-            auto parts = made.nobody(degree);
+            auto parts = made.unset_lists(degree);
             auto builder = make_cpu_graph_builder(2, {});
             const GraphRows& rows = made.rows;
             builder->exact({rows.rows, first, dims, metric}, degree, parts.data());
@@ -262,7 +262,7 @@ TEST_F(KnnGraph, DescentHoldsFarFromTheOrigin) {
 // Two graphs of parts of the rows, side by side, with numbers in the whole.
 std::vector<Edge> parts_of(const Made& made, size_t first, const DescentOptions& options,
                            bool second_too) {
-    auto lists = made.nobody(options.degree);
+    auto lists = made.unset_lists(options.degree);
     auto builder = make_cpu_graph_builder(2, {});
     const GraphRows& rows = made.rows;
     builder->descend({rows.rows, first, rows.dims, rows.metric}, options, lists.data());
@@ -347,7 +347,7 @@ TEST_F(KnnGraph, MergeComparesAcrossOnly) {
     const auto before = lists;
     auto builder = make_cpu_graph_builder(1, {});
     const DescentReport merged = builder->merge(made.rows, 2000, options, lists.data());
-    auto whole = made.nobody(options.degree);
+    auto whole = made.unset_lists(options.degree);
     const DescentReport descended = builder->descend(made.rows, options, whole.data());
     EXPECT_LT(merged.compared, descended.compared / 2);
     // An edge within a set was there before.
@@ -365,7 +365,7 @@ TEST_F(KnnGraph, InterruptEndsIt) {
     const Made made(surface_rows(random, 3000, 30), 30, Metric::l2);
     const volatile std::sig_atomic_t raised = 1;
     const auto options = options_for(10, 1);
-    auto lists = made.nobody(options.degree);
+    auto lists = made.unset_lists(options.degree);
     auto builder = make_cpu_graph_builder(2, {nullptr, &raised});
     EXPECT_THROW(builder->exact(made.rows, 10, lists.data()), Interrupted);
     EXPECT_THROW(builder->descend(made.rows, options, lists.data()), Interrupted);
@@ -397,7 +397,7 @@ TEST_F(KnnGraph, ProgressGoesForward) {
         seen.emplace_back(phase, done);
     };
     const auto options = options_for(10, 1);
-    auto lists = made.nobody(options.degree);
+    auto lists = made.unset_lists(options.degree);
     builder->descend(made.rows, options, lists.data());
     EXPECT_EQ(seen.front().first, GraphPhase::start);
     EXPECT_EQ(seen.back().first, GraphPhase::distances);

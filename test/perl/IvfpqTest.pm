@@ -199,7 +199,7 @@ sub wait_until
 	return;
 }
 
-# A table with columns id and v, and so many rows of random vectors.
+# A table with columns id and v, and that many rows of random vectors.
 sub make_table
 {
 	my ($node, $table, $dims, $rows, %options) = @_;
@@ -261,8 +261,8 @@ sub same_clusters
 }
 
 # VACUUM that takes every dead row out of the indexes. A plain one leaves them in where they are on
-# less than 2% of the table's pages, and passes over pages that somebody, perhaps the checkpointer,
-# has pinned.
+# less than 2% of the table's pages, and passes over pages that another process, perhaps the
+# checkpointer, has pinned.
 sub vacuum_all
 {
 	my ($node, $table) = @_;

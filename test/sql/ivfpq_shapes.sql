@@ -112,7 +112,7 @@ SELECT s.* FROM unnest(ARRAY[1, 2, 3, 7, 10, 22, 23]) AS m,
 \qecho long vectors
 SELECT * FROM try_shape(255, 'SELECT vec(i, 255) FROM generate_series(1, 1100) AS i',
                         'lists = 10, m = 50', '', $$v <-> vec(0, 255)$$);
--- Sums of so many squares round differently on different machines; a step between neighbors of at
+-- Sums of thousands of squares round differently on different machines; a step between neighbors of at
 -- least one part in a thousand does not.
 CREATE FUNCTION long_vec(i int, dims int) RETURNS vector LANGUAGE sql IMMUTABLE AS $$
     SELECT array_fill((1.01::float8 ^ i)::real, ARRAY[dims])::vector

@@ -266,10 +266,10 @@ SELECT try('hidden = 2'), try('tenant = 5 OR hidden IS NULL'), try('t IS NOT NUL
        try('t.tableoid > 1'), try(NULL, '{owner = hidden}'), try(NULL, '{kind = tenant}');
 -- before any work: there is no query
 RESET ROLE;
-CREATE VIEW nobody AS SELECT * FROM q WHERE false;
-GRANT SELECT ON nobody TO regress_knn_conditions;
+CREATE VIEW no_queries AS SELECT * FROM q WHERE false;
+GRANT SELECT ON no_queries TO regress_knn_conditions;
 SET ROLE regress_knn_conditions;
-SELECT c, error_of(format('SELECT knn_join(''nobody'', ''id'', ''v'', ''t_v'', ''id'', 3, condition => %L)', c))
+SELECT c, error_of(format('SELECT knn_join(''no_queries'', ''id'', ''v'', ''t_v'', ''id'', 3, condition => %L)', c))
 FROM unnest(ARRAY['nothing = 5', 'hidden = 5', 'tenant = 5']) AS c;
 RESET ROLE;
 GRANT SELECT ON t, q TO regress_knn_conditions;

@@ -16,7 +16,7 @@ CREATE FUNCTION sound(graph regclass, k int) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     answer text;
 BEGIN
-    EXECUTE format('SELECT format(''%%s rows, %%s short, %%s wrong, %%s of nobody'', count(DISTINCT src),
+    EXECUTE format('SELECT format(''%%s rows, %%s short, %%s wrong, %%s of unknown rows'', count(DISTINCT src),
                (SELECT count(*) FROM (SELECT FROM %1$s GROUP BY src
                                       HAVING count(*) <> %2$s OR max(rank) <> %2$s) AS s),
                count(*) FILTER (WHERE distance <> (x.v <-> y.v)::real OR src = dst),
@@ -40,13 +40,13 @@ CREATE TABLE g5 AS SELECT * FROM knn_graph_merge('g2', 't2', 'g1', 't1', 'id', '
 SELECT sound('g5', 5), knn_graph_recall('g5', 't', 'id', 'v', 1000) >= 0.98;
 -- one row, and none
 CREATE TABLE one AS SELECT 5000 AS id, vec(7, 12) AS v;
-CREATE TABLE nobody (id int, v vector);
+CREATE TABLE no_rows (id int, v vector);
 CREATE TABLE empty_graph (src bigint, rank int, dst bigint, distance real);
 SELECT count(*), count(*) FILTER (WHERE src = 5000), count(*) FILTER (WHERE dst = 5000) > 0
 FROM knn_graph_merge('g1', 't1', 'empty_graph', 'one', 'id', 'v');
-SELECT count(*) FROM (SELECT * FROM knn_graph_merge('empty_graph', 'nobody', 'g1', 't1', 'id', 'v')
+SELECT count(*) FROM (SELECT * FROM knn_graph_merge('empty_graph', 'no_rows', 'g1', 't1', 'id', 'v')
                       EXCEPT TABLE g1) AS s;
-SELECT count(*) FROM knn_graph_merge('empty_graph', 'nobody', 'empty_graph', 'nobody', 'id', 'v');
+SELECT count(*) FROM knn_graph_merge('empty_graph', 'no_rows', 'empty_graph', 'no_rows', 'id', 'v');
 SELECT error_of(format('SELECT * FROM knn_graph_merge(%s)', a)) FROM unnest(ARRAY[
     $$'g1', 't1', 'g1', 't1', 'id', 'v'$$,
     $$'g1', 't1', 'g2', 't2', 'id', 'v', 11$$,

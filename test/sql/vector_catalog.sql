@@ -35,7 +35,7 @@ FROM pg_depend
 WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
       AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pgwarp')
       AND obj_description(objid, classid::regclass::name) IS NULL
-      -- Later versions have members that nobody declared: types of arrays and of rows of views.
+      -- Later versions have members that no script declares: types of arrays and of rows of views.
       AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = objid AND classid = 'pg_type'::regclass
                       AND (t.typcategory = 'A' OR t.typrelid <> 0))
 ORDER BY 1;

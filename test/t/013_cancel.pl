@@ -41,7 +41,7 @@ for my $workers (0, 2)
 		});
 		if ($complaints eq '')
 		{
-			# The phase passed by while nobody looked.
+			# The phase was over before the test saw it.
 			value($node, 'DROP INDEX t_v');
 			next;
 		}

@@ -94,7 +94,7 @@ for my $buffers ('64kB', '4MB')
 	}
 }
 
-# Cut short, also while the last pages are written and logged: nobody goes on. A build that ends before
+# Cut short, also while the last pages are written and logged: no process goes on. A build that ends before
 # its timeout shows how long builds take now.
 my $command = 'CREATE INDEX wide_v ON wide USING ivfpq (v) WITH (lists = 20, m = 32)';
 my $whole = elapsed(sub { build('gpu', 6, $command) });

@@ -99,7 +99,7 @@ value($node, make_pages('seen'));
 my $old = session($node);
 $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
 value($node, "UPDATE seen SET n = n + 1 WHERE id % 10 = 3 AND id < 4000; DELETE FROM seen WHERE id BETWEEN 100 AND 120");
-same_indexes('seen', 'rows that somebody still sees', words_of(builds_of('seen')), 1);
+same_indexes('seen', 'rows that another transaction still sees', words_of(builds_of('seen')), 1);
 $old->query_safe('ROLLBACK');
 $old->quit;
 
@@ -123,7 +123,7 @@ $words = words_of("BEGIN; " . make_pages('mixed') . "SAVEPOINT s;
 	" . builds_of('mixed') . "COMMIT");
 same_indexes('mixed', 'rows that this transaction changed', $words, 1);
 
-# Somebody else's rows while the table can be written to: a build beside them scans.
+# Rows of another transaction while the table can be written to: a build beside them scans.
 value($node, make_pages('beside'));
 my $writer = session($node);
 $writer->query_safe("BEGIN; UPDATE beside SET n = 5 WHERE id % 10 = 3");

@@ -150,7 +150,7 @@ isnt(nearest(100003), '{100003}', 'not when prepared');
 $writer->query("COMMIT PREPARED 'p'");
 is(nearest(100003), '{100003}', 'but when committed');
 
-# So many that lists grow by pages.
+# Enough rows for lists to grow by pages.
 $writer->query('INSERT INTO t SELECT i, vec(i, 8) FROM generate_series(200001, 212000) AS i');
 my $wrong = 0;
 for my $n (map { 200001 + int(rand(12000)) } 1 .. 100) { $wrong += nearest($n) ne "{$n}"; }

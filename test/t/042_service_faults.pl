@@ -79,7 +79,7 @@ cmp_ok($lines, '<=', 2, 'unknown: the log says so once in a while');
 is(value($node, 'SELECT last_failure FROM pgwarp_service()'), 'unknown exception', 'unknown: so does pgwarp_service()');
 loaded();
 
-# A worker that hangs: the timeout, and after it nobody waits.
+# A worker that hangs: the first search waits for the timeout, the next ones do not wait.
 fault('hung');
 my $seconds = elapsed(sub { is(nearest(7, 'SET pgwarp.service_timeout = 500;'), "7\ncpu", 'hung: from the pages'); });
 cmp_ok($seconds, '<', 5, 'hung: after the timeout');

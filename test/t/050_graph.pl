@@ -1,5 +1,5 @@
 # Graphs beside other sessions: progress to watch, cancelled at once in every phase, tables that
-# somebody wants to drop, memory within its bound, nothing left behind.
+# another session drops, memory within its bound, nothing left behind.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -48,7 +48,7 @@ for my $case (
 			value($node, "SELECT pg_cancel_backend($pid)");
 			(undef, $complaints) = finish($worker);
 		});
-		# The phase may have passed by while nobody looked.
+		# The phase may have been over before the test saw it.
 		next if $complaints eq '' && $try < 5;
 		is($row, 't|postgres|t|t', "seen: $phase, $method, $memory");
 		like($complaints, qr/canceling statement due to user request/, 'cancelled');

@@ -29,7 +29,7 @@ sub served_ok
 	items_agree($node, $seed++, $name, %options);
 	my ($served_now, $others_now) = searches();
 	cmp_ok($served_now - $served, '>', 0, "$name: by the service");
-	is($others_now - $others, 0, "$name: and by nobody else");
+	is($others_now - $others, 0, "$name: and not by the CPU");
 	return;
 }
 served_ok('every type', count => 60);

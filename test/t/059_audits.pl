@@ -87,7 +87,7 @@ not_audited('knn_search', '', "SELECT count(*) FROM knn_search('t_v', ARRAY[vec(
 not_audited('a temporary table', 'CREATE TEMP TABLE tt AS SELECT * FROM t LIMIT 2000;
 	CREATE INDEX ON tt USING ivfpq (v) WITH (lists = 4);', 'SELECT id FROM tt ORDER BY v <-> vec(1, 16) LIMIT 5');
 
-# --- one in so many
+# --- one search in N
 my $audited = value($node, "SELECT audited + audits_dropped $of_t");
 recall_of('true', 60001, 60601, settings => 'SET ivfpq.audit_every = 30;', rows => 1);
 recall_of('true', 53001, 53003);

@@ -25,7 +25,7 @@ sub make_moved
 	return;
 }
 
-# So many searches, all of them audited.
+# A number of searches, all of them audited.
 my $seed = 1_000_000;
 sub search
 {

@@ -46,7 +46,7 @@ sub agrees
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $condition = $options{condition} // 'true';
 	my $count = $options{count} // 10;
-	# One transaction, so that nobody changes the table between the two.
+	# One transaction, so that both queries see the same rows.
 	my $found = value($server, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT string_agg(d, '; ') FROM
 		generate_series(1, $count) AS q, unnest('{1,10,77}'::int[]) AS k,
 		differs('$relation', vec(-q, $dims, $seed + $count), k, '$condition') AS d; COMMIT");

@@ -1,4 +1,4 @@
-# scripts/map draws a table: the page asks nobody for anything, no text of a row gets out of its place, and, where
+# scripts/map draws a table: the page loads nothing, no text of a row gets out of its place, and, where
 # chromium is installed, a browser draws the points, tells rows below the pointer and finds what is searched.
 use strict;
 use warnings;
