@@ -103,6 +103,7 @@ bool will_be_served(Relation index) {
 
 // The effort for a scan on this CPU.
 void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, ScanPlan* plan) {
+    // Estimates may be 0, and are divided by.
     constexpr double least_share = 1e-9;
     const PassingShares& shares = wanted.shares;
     const double passing = std::max(shares.entries, least_share);
@@ -262,6 +263,7 @@ constexpr double number_comparison = 0.2;
 double looked_up(const ScanPlan& plan, const PassingShares& shares, double entries_of_page) {
     // An entry alone: its bytes are far apart, in a cache line each.
     constexpr double alone = 12;
+    // The least that a page takes, in its entries.
     constexpr double sampled = 8;
     if (shares.conditions == 0 || plan.nibbles || shares.entries * alone >= 1) return 1;
     return std::min(1.0, alone * (shares.entries + sampled / std::max(sampled, entries_of_page)));

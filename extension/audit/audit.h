@@ -88,6 +88,10 @@ struct AuditedIndex {
 // With what follows it.
 inline constexpr Size most_record_bytes = 1 << 17;
 
+// Seconds that audits may take at once. A server begins with all of them: the first audits tell
+// most.
+inline constexpr double most_allowance = 5;
+
 struct AuditShared {
     LWLock* lock;
 
@@ -98,7 +102,7 @@ struct AuditShared {
 
     // Seconds that audits may take now. Each search that is handed over adds a share of the time
     // that it and those beside it took; an audit takes away its own time.
-    double allowance;
+    double allowance;  // at most most_allowance
 
     // The ring: bytes from `tail` to `head` hold records, at these positions modulo `ring_bytes`.
     static constexpr uint64 ring_bytes = 1 << 20;

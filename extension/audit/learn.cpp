@@ -64,6 +64,7 @@ double rows_now(Relation heap, Relation index) {
 Drift drift_of(const AuditedIndex::ByRows& by_rows, const MetaPage& meta, double rows) {
     // Fewer audits than this say little, whatever their interval is.
     constexpr double least_audits = 40;
+    // With twice the rows, lists have twice the length: REINDEX plans more of them.
     constexpr double growth = 2;
     const RecallEstimate& recent = by_rows.recent;
     if (recent.weights == 0 || effective_audits(recent) < least_audits) return Drift::none;
@@ -176,6 +177,7 @@ AuditedIndex* audited_index(Oid database, Oid index) {
 }
 
 RecallEstimate known_recall(const AuditedIndex::Searches& searches) {
+    // Of fewer recent audits, the interval is too wide to show: all audits are shown instead.
     constexpr double enough = 20;
     RecallEstimate all = {}, recent = {};
     for (const AuditedIndex::ByRows& rows : searches.by_rows) {

@@ -18,10 +18,6 @@ shmem_startup_hook_type previous_startup = nullptr;
 
 constexpr const char* name = "pgwarp audits";
 
-// Audits that a server may make before searches have paid for them, in seconds of their time. The
-// first tell most.
-constexpr double first_allowance = 5;
-
 void startup() {
     if (previous_startup) previous_startup();
     LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
@@ -31,7 +27,7 @@ void startup() {
         // The ring is not touched before it is used.
         memset(static_cast<void*>(audits), 0, offsetof(AuditShared, ring));
         audits->lock = &GetNamedLWLockTranche(name)->lock;
-        audits->allowance = first_allowance;
+        audits->allowance = most_allowance;
     }
     LWLockRelease(AddinShmemInitLock);
 }

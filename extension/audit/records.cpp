@@ -16,9 +16,8 @@ namespace pgwarp {
 
 namespace {
 
-// Of the time that searches take, audits may take this much.
+// Of the time that searches take, audits may take this much: less than the 2% that users are told.
 constexpr double allowed_share = 0.015;
-constexpr double most_allowance = 5;  // seconds
 
 // What starting a worker takes, in seconds.
 constexpr double start_cost = 0.01;

@@ -26,10 +26,10 @@ namespace pgwarp {
 
 namespace {
 
+// Neighbors that the repeated search misses as well are not counted: its target is near 1.
 constexpr double repeated_target = 0.999;
-// As many times the effort of the first search, at least and at most. Most of what a search misses
-// is in lists that it does not look into, and a neighbor that the repeated search misses as well
-// counts as none.
+// The effort of the repeated search in multiples of the first one's, at least and at most. Most of
+// what a search misses is in lists that it does not read.
 constexpr double least_lists = 10;
 constexpr double least_candidates = 4;
 constexpr double most_times = 16;

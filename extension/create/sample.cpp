@@ -177,6 +177,8 @@ void shuffle_sample(Sample* sample, Random* random, uint32 rows) {
 TableLook look_at_table(Relation heap, Relation index, IndexInfo* info, uint64 enough, int64 seed) {
     // Lists are planned by the square root of the rows, so half of this error reaches them.
     constexpr double sound_error = 0.05;
+    // Blocks of the first turn, and how much more each next one has: few turns, and at most four
+    // times the blocks needed.
     constexpr double first_looks = 64;
     constexpr double growth = 4;
     // Beyond this share a pass over all blocks is cheaper than reading single ones.

@@ -18,7 +18,8 @@ namespace pgwarp {
 
 void plan_for_lists(const char* index_name, double rows, uint64 least, const MetaPage& meta,
                     int report_level, TrainingPlan* plan, Sample* sample) {
-    // Lists are planned by the square root of the rows.
+    // Lists are planned by the square root of the rows: with more than half of them, the plan for
+    // all is good enough.
     constexpr double most = 0.5;
     if (sample->share == 1) return;
     const double in_lists = rows * sample->share;

@@ -222,6 +222,7 @@ Cut cut_for(const GraphJob& job, const GraphSet& set, Size border, Size lanes) {
 // takes half of a descent over both: as long as the graph of one part. Meanwhile this process
 // reads and writes files, for one lane at a time: on devices that may well take longer.
 double time_of(const Cut& cut) {
+    // Reading and writing a part, relative to making its graph.
     constexpr double files = 0.25;
     const Size count = std::max<Size>(cut.first + cut.second, 1);
     const Size merges = count * (count - 1) / 2;
@@ -233,6 +234,7 @@ double time_of(const Cut& cut) {
 
 // Each lane has two parts in memory. Where that makes parts smaller, there are more merges.
 Cut choose_cut(const GraphJob& job, const GraphSet& set, bool exact, Size border) {
+    // More lanes must be this much faster by an estimate that is rough.
     constexpr double worth_it = 0.85;
     Cut best = cut_for(job, set, border, 1);
     // All devices work together on an exact graph.

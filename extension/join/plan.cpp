@@ -218,7 +218,7 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
     constexpr double asked_at_once = 0.5;
     constexpr double copied = 9;
     constexpr double of_model = 2;
-    constexpr double most = 1 << 20;
+    constexpr double most = 1 << 20;  // rows; choose_effort() takes a uint32
     const IndexOptInfo* info = scan->indexinfo;
     Relation index = relation_open(info->indexoid, NoLock);
     const MetaPage meta = read_meta(index);
@@ -226,6 +226,7 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
     if (meta.lists == 0 || searches_exactly(meta)) {
         costs = {queries >= 2, 0, all_at_once};
     } else if (is_served(index)) {
+        // A batch of fewer queries does not pay.
         constexpr double few = 8;
         costs = {queries >= few, 0, asked_at_once};
     } else {
@@ -235,7 +236,7 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
         const double candidates = effort.candidates;
         const double pages = std::max(1.0, static_cast<double>(info->pages)) -
                              static_cast<double>(meta.refinement_pages);
-        // The executor estimates them again.
+        // The executor estimates the rows again, and must not find that lists do not fit.
         constexpr double more = 1.05;
         const bool fits = would_fit_all_lists(meta, pages, more * info->tuples, memory.lists) &&
                           candidates <= max_list_k;
@@ -310,9 +311,11 @@ bool fits_device(const IndexPath* scan, double limit) {
            settings.max_probes == 0;
 }
 
-// By the estimates of knn_join, in seconds. A scan by the service takes a fifth of a millisecond.
+// By the estimates of knn_join, in seconds.
 void add_device_path(const Join& join, Path* outer, Path* inner, List* scans, double limit) {
+    // Of a scan by the service, measured.
     constexpr double served_scan = 1.8e-4;
+    // What a batch of the CPU takes of the time of as many scans. A device has to take less of it.
     constexpr double batched = 0.65;
     if (!wants_device(min_work_for_a_device)) return;
     double by_scans = 0;
@@ -330,7 +333,7 @@ void add_device_path(const Join& join, Path* outer, Path* inner, List* scans, do
         on_device += seconds_on_device(scan->indexinfo->rel->tuples, dims, outer->rows);
     }
     if (on_device >= batched * by_scans) return;
-    // Nothing comes before all is found.
+    // No row comes before nearly all of the work is done.
     constexpr double first = 0.95;
     add_nested_loop(join, outer, inner, make_custom_path(outer, scans, 0, true),
                     on_device / by_scans, first);

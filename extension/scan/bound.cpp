@@ -242,6 +242,7 @@ DistanceBound evaluate_bounds(List* bounds, IndexScanState* scan, Metric metric,
 }
 
 void Differences::add(double difference) {
+    // The mean of fewer differences is no measure of what is above it.
     constexpr double few = 8;
     const double higher = count < few ? 0 : difference - sum / count;
     if (higher > 0) {
@@ -315,7 +316,9 @@ double code_limit(const DistanceBound& bound) {
 }
 
 bool limit_has_risen(const DistanceBound& bound, double reached) {
-    constexpr double share = 0.2;  // of the margin that the limit adds to the bound
+    // Of the margin that the limit adds to the bound: a smaller rise hardly adds a row, and each
+    // one walks the lists again.
+    constexpr double share = 0.2;
     const double limit = code_limit(bound);
     const double added = limit - (bound.scaled ? 2 : 1) * bound.distance;
     return limit - reached > share * std::abs(added);

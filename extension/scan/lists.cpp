@@ -475,7 +475,8 @@ void expect_recall(ScanState* s) {
 }
 
 uint32 longer_limit(Size limit, double rows) {
-    // A share of few rows is an estimate: a step goes no further than this.
+    // The share that passes, of few rows, is a guess: a step goes no further than the longest. The
+    // least bounds the number of steps.
     constexpr double least_step = 2;
     constexpr double longest_step = 8;
     const auto before = static_cast<double>(limit);

@@ -310,7 +310,8 @@ void end_round(IndexScanDesc scan, ScanState* s) {
 void next_round(IndexScanDesc scan, ScanState* s) {
     prepare_scan(scan, s);
     if (!s->exact.wanted) {
-        // Behind what was searched for, as far as it goes.
+        // A cursor that wants more than LIMIT may want many more: few rounds, and little too much
+        // for one that ends soon.
         constexpr double times = 4;
         in_memory_of(s, [&] {
             if (s->report.rounds > 0)

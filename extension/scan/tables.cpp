@@ -22,7 +22,7 @@ namespace {
 // small beside |q|, but not their rounding: its part of what is left, about, by the levels of
 // make_nibble_table(). Codes of four bits err by far more themselves.
 bool rounding_is_small(const ScanState* s, const float* form) {
-    constexpr double enough = 0.04;
+    constexpr double enough = 0.04;          // of a distance
     constexpr double levels_of_error = 1.5;  // the deviation of a row's values is 1/5 of its width
     const MetaPage& meta = s->meta;
     const double share = levels_of_error / std::min(255.0, 65535.0 / (2.0 * meta.m));

@@ -371,7 +371,6 @@ void release_slot(SearchSlot* slot) {
 
 bool ask_for_missing(ServiceDevice* device, const MirrorKey& key, const ListRange& range,
                      MissingLists* missing) {
-    constexpr double most_seconds = 0.005;
     prepare_exit();
     *missing = {};
     WantedSearch wanted = {};
@@ -380,7 +379,7 @@ bool ask_for_missing(ServiceDevice* device, const MirrorKey& key, const ListRang
     if (!slot) return false;
     PG_TRY();
     {
-        const double end = seconds_now() + most_seconds;
+        const double end = seconds_now() + fill_seconds;
         while (!is_answered(slot) && seconds_now() < end) sleep_for_answers(1);
     }
     PG_CATCH();

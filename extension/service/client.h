@@ -71,8 +71,8 @@ inline bool fits_service(std::span<const Condition> conditions) {
 }
 
 // Submits a search to the deadline's device, and waits for its answer. Returns the slot with the
-// answer, which the caller owns until release_slot(), or null if the service did not answer. If PostgreSQL reports an error meanwhile (a cancelled query), slot
-// and block are released.
+// answer, which the caller owns until release_slot(), or null if the service did not answer. If
+// PostgreSQL reports an error meanwhile (a cancelled query), slot and block are released.
 SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Deadline* deadline);
 // Does nothing if the slot holds no answer.
 void release_slot(SearchSlot* slot);
@@ -157,7 +157,10 @@ struct MissingLists {
     uint32 count;
     uint32 lists[service_most_missing];
 };
-// Asks the device for such lists of the range. False: it has not answered in a few milliseconds.
+// Filling a copy delays the search that does it twice by at most this: for the answer which lists
+// the device lacks, and for sending them, whatever has to be read from disk.
+inline constexpr double fill_seconds = 0.005;
+// Asks the device for such lists of the range. False: it has not answered within fill_seconds.
 bool ask_for_missing(ServiceDevice* device, const MirrorKey& key, const ListRange& range,
                      MissingLists* missing);
 

@@ -386,8 +386,6 @@ uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
     ListSender sender{
         device, mirror_key(index, meta), layout_of(meta, 0), kind, deadline, nullptr, nullptr, 0};
     if (keeps_refinements(index, meta)) sender.refinement = refinement_stride(meta.code_dims);
-    // A search that fills a copy is not delayed by much, whatever it has to read from disk.
-    constexpr double fill_seconds = 0.005;
     const double end = kind == LoadKind::to_fill ? seconds_now() + fill_seconds : 0;
     volatile uint32 sent = 0;
     PG_TRY();

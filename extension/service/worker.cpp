@@ -133,6 +133,7 @@ void serve(Worker* worker) {
         last_turns = turns;
         const double now = seconds_now();
         if (!worker->unseen.empty()) {
+            // Backends that wake each other have done so by then.
             constexpr double usual_seconds = 50e-6;
             if (now - worker->woken_at > usual_seconds) wake_unseen(worker);
             busy = true;
