@@ -32,8 +32,8 @@ KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory
                         SearchThreads* threads = nullptr);
 void close_knn_batch(KnnBatch* batch);
 
-// Tells how many queries will be searched for, one search after the other: what is read for one of
-// these may serve all.
+// How many queries the coming searches will have in all: what one search reads may serve the
+// others.
 void expect_queries(KnnBatch* batch, uint32 count);
 // The most queries of one search_batch(): memory has room for them and for the caller's vectors.
 uint32 most_queries(const KnnBatch* batch);
@@ -42,7 +42,7 @@ Size found_bytes(uint32 k);
 // The fewest for which the next search is cheaper than a scan each.
 uint32 least_queries(const KnnBatch* batch);
 
-// What searches of the lists do: the same for all queries, or the mean of what they decide.
+// The effort of searches of the lists: the same for all queries, or the mean of what they decide.
 struct KnnEffort {
     bool exact;
     bool served;   // the service finds candidates
@@ -53,9 +53,9 @@ struct KnnEffort {
 KnnEffort effort_of(const KnnBatch* batch);
 
 // Searches for these queries, (query_count)(dims), in several indexes of one table. All have the
-// same k. As one, where their candidates can be compared: then rows_of() has only those rows of an
-// index that are among the k nearest of all. `equal`: what rows have to equal for each of them,
-// (query_count)(KnnIndex::equal_count).
+// same k. If their candidates can be compared, this is one search: then rows_of() has only those
+// rows of an index that are among the k nearest of all. `equal`: what rows have to equal for each
+// of them, (query_count)(KnnIndex::equal_count).
 void search_batches(KnnBatch* const* batches, int count, const float* queries, uint32 query_count,
                     const KnnValues& equal = {});
 inline void search_batch(KnnBatch* batch, const float* queries, uint32 count,
@@ -63,9 +63,9 @@ inline void search_batch(KnnBatch* batch, const float* queries, uint32 count,
     search_batches(&batch, 1, queries, count, equal);
 }
 
-// The same for queries whose nearest rows were found otherwise, some more than k of each: only
-// their order is not known. places: (count)(most), of visible versions, by places_of(); found:
-// (count). Places of other leaves are not this batch's.
+// The same for queries whose nearest rows are known but for their order, some more than k of each.
+// places: (count)(most), of visible versions, by places_of(); found: (count). Places of other
+// leaves are not this batch's.
 struct FoundPlaces {
     const uint64* places;
     const uint32* found;

@@ -103,8 +103,8 @@ ListWants wants_of(const KnnBatch* batch, const float* forms, uint32 count) {
     return wants;
 }
 
-// Where old_snapshot_threshold lets VACUUM remove rows that the snapshot sees: reports it, if that
-// may have happened to one of these before it was visited. So this comes after all visits.
+// With old_snapshot_threshold, VACUUM may remove rows that the snapshot sees: reports an error if a
+// row may have been removed before it was visited. Called after all visits.
 void check_batch_snapshot(const KnnBatch* batch) {
     if (!compat_old_snapshots_end()) return;
     const MetaPage& meta = batch->meta;
@@ -196,7 +196,7 @@ bool scans_go_on(const KnnBatch* batch) {
            settings.iterative_scan != static_cast<int>(IterativeScan::off);
 }
 
-// Lists that have to be read in parts leave no choice: none of these parts has all lists that a
+// Queries cannot decide on their lists if lists are read in parts: no part has all lists that a
 // query takes its radius from.
 bool queries_decide(const KnnBatch* batch) {
     return (batch->by_service || fits_all_lists(batch->lists)) && batch->effort.threshold > 0;

@@ -44,12 +44,12 @@ struct Part {
 };
 
 // A candidate of any part.
-struct JointCandidate {
+struct PartCandidate {
     float distance;  // by code
     uint32 part;
     uint64 tid;
 
-    friend bool operator<(const JointCandidate& a, const JointCandidate& b) {
+    friend bool operator<(const PartCandidate& a, const PartCandidate& b) {
         if (a.distance != b.distance) return a.distance < b.distance;
         return a.part < b.part || (a.part == b.part && a.tid < b.tid);
     }
@@ -79,15 +79,15 @@ struct AppendedEntry {
 struct Block {
     const uint32* queries;  // (count): numbers in the search
     uint32 count;
-    uint32 room;             // for candidates of a query
-    JointCandidate* found;   // (count)(room), nearest first
-    uint32* counts;          // (count)
-    JointCandidate* merged;  // (room)
-    float* forms;            // (count)(code_dims)
-    uint32* chosen;          // (count), places of queries that a part is searched for
-    float* radii;            // (count), of these
-    uint32* nearest;         // (count): the part of the query's nearest list
-    bool* answered;          // (count): no part lacks something
+    uint32 room;            // for candidates of a query
+    PartCandidate* found;   // (count)(room), nearest first
+    uint32* counts;         // (count)
+    PartCandidate* merged;  // (room)
+    float* forms;           // (count)(code_dims)
+    uint32* chosen;         // (count), places of queries that a part is searched for
+    float* radii;           // (count), of these
+    uint32* nearest;        // (count): the part of the query's nearest list
+    bool* answered;         // (count): no part lacks something
     AppendedEntry* appended;
     Size appended_count;
     Size appended_room;
@@ -106,7 +106,7 @@ void for_each_with_lists(const Search& search, With&& with) {
 
 Size bytes_of_query(const Search& search, uint32 room) {
     const Size dims = search.parts[0].batch->index->dims;
-    return room * (sizeof(JointCandidate) + 2 * sizeof(CandidateRow)) + 2 * dims * sizeof(float) +
+    return room * (sizeof(PartCandidate) + 2 * sizeof(CandidateRow)) + 2 * dims * sizeof(float) +
            5 * sizeof(uint32);
 }
 
@@ -118,9 +118,9 @@ Block make_block(const Search& search, const uint32* queries, uint32 count, uint
     return {queries,
             count,
             room,
-            alloc_array<JointCandidate>(Size{count} * room),
+            alloc_array<PartCandidate>(Size{count} * room),
             alloc_array<uint32>(count),
-            alloc_array<JointCandidate>(room),
+            alloc_array<PartCandidate>(room),
             alloc_array<float>(count * dims),
             alloc_array<uint32>(count),
             alloc_array<float>(count),
@@ -147,19 +147,19 @@ void free_block(const Block& block) {
 
 void merge_part(const Block& block, uint32 place, uint32 part, const Neighbor* found,
                 uint32 count) {
-    JointCandidate* mine = block.found + Size{place} * block.room;
+    PartCandidate* mine = block.found + Size{place} * block.room;
     const uint32 before = block.counts[place];
     if (count == 0 || (before == block.room && found[0].distance > mine[before - 1].distance))
         return;
     uint32 old = 0, added = 0, merged = 0;
     while (merged < block.room && (old < before || added < count)) {
-        const JointCandidate next = {added < count ? found[added].distance : 0, part,
-                                     added < count ? found[added].id : 0};
+        const PartCandidate next = {added < count ? found[added].distance : 0, part,
+                                    added < count ? found[added].id : 0};
         const bool takes_old = old < before && (added == count || mine[old] < next);
         block.merged[merged++] = takes_old ? mine[old++] : next;
         if (!takes_old) ++added;
     }
-    memcpy(mine, block.merged, merged * sizeof(JointCandidate));
+    memcpy(mine, block.merged, merged * sizeof(PartCandidate));
     block.counts[place] = merged;
 }
 
@@ -200,7 +200,7 @@ void find_nearest_parts(const Search& search, const Block& block) {
     for_each_with_lists(search, [&](uint32 number, KnnBatch* batch) {
         for (uint32 place = 0; place < block.count; ++place) {
             form_query(batch, block.queries[place], block.forms, 0);
-            // Of lists that are not here it is unknown, and any part is as good as another.
+            // The lists are in the service: which is nearest is unknown, and any part will do.
             const float term = batch->lists ? nearest_list(batch->lists, block.forms)
                                             : std::numeric_limits<float>::infinity();
             if (block.nearest[place] < search.part_count && !(term < least[place])) continue;
@@ -210,14 +210,14 @@ void find_nearest_parts(const Search& search, const Block& block) {
     });
 }
 
-// The radius that a query has by what it has found so far; infinity: none.
+// The radius of a query by the candidates found so far; infinity: none.
 float radius_of(const Search& search, const Block& block, uint32 place) {
     return block.counts[place] < search.limit
                ? std::numeric_limits<float>::infinity()
                : block.found[Size{place} * block.room + search.limit - 1].distance;
 }
 
-// Asks the service for what the chosen queries of a block want. False: it is of no use.
+// Asks the service for candidates of the chosen queries of a block. False: it had hardly any.
 bool ask_for_part(const KnnBatch* batch, Block* block, uint32 number, const ListWants& wants) {
     bool* whole = alloc_array<bool>(wants.count);
     memset(whole, 0, wants.count * sizeof(bool));
@@ -238,8 +238,8 @@ bool ask_for_part(const KnnBatch* batch, Block* block, uint32 number, const List
     return useful;
 }
 
-// The service does not have the index of the part, or not yet: its lists are read, if they are
-// worth it, and if it is not insisted on.
+// For a part whose index the service does not have, or not yet: reads the lists, if that pays and
+// the user does not insist on the service.
 void give_up_service(const Search& search, Part* part) {
     KnnBatch* batch = part->batch;
     batch->by_service = false;
@@ -345,7 +345,7 @@ double last_worth_ranking(const Search& search, const Block& block, uint32 place
     const uint32 query = block.queries[place];
     const double kth = kth_distance(search, query);
     if (std::isinf(kth)) return far;
-    const JointCandidate* mine = block.found + Size{place} * block.room;
+    const PartCandidate* mine = block.found + Size{place} * block.room;
     const Size radius = std::min<Size>(block.counts[place], search.limit);
     const float shift = shift_of(search, query);
     const CodeReach reach(search.effort, radius > 0 ? double{mine[radius - 1].distance} + shift : 0,
@@ -366,7 +366,7 @@ bool add_if_new(const Search& search, uint32 part, uint32 query, uint64 tid) {
 // Adds candidates [ranked, worth) of each query, and visits their rows.
 void rank_between(const Search& search, const Block& block, const Size* ranked, const Size* worth) {
     for (uint32 place = 0; place < block.count; ++place) {
-        const JointCandidate* mine = block.found + Size{place} * block.room;
+        const PartCandidate* mine = block.found + Size{place} * block.room;
         for (Size i = ranked[place]; i < worth[place]; ++i)
             // VACUUM may have moved an entry during a walk, which then meets the entry twice; they
             // are sorted by distance, part and TID.
@@ -398,8 +398,8 @@ void begin_query_anew(const Search& search, uint32 query) {
     });
 }
 
-// Ranks the candidates of a block. Queries that want more begin anew: they are added to `unsure`;
-// null: there is no more, and they are left to scans. So are those that the service did not answer.
+// Ranks the candidates of a block. Queries that want more are added to `unsure`, to begin anew; if
+// that is null, they are left to scans. So are queries that the service did not answer.
 void rank_block(const Search& search, const Block& block, uint32* unsure, uint32* unsure_count) {
     Size* ranked = alloc_array<Size>(block.count);
     Size* ends = alloc_array<Size>(block.count);
@@ -415,8 +415,8 @@ void rank_block(const Search& search, const Block& block, uint32* unsure, uint32
         rank_between(search, block, ranked, ends);
         more = false;
         for (uint32 place = 0; place < block.count; ++place) {
-            const JointCandidate* mine = block.found + Size{place} * block.room;
-            // No candidate, or none in the last portion.
+            const PartCandidate* mine = block.found + Size{place} * block.room;
+            // The query has no candidate, or none in the last portion.
             if (ranked[place] == ends[place]) continue;
             ranked[place] = ends[place];
             const double last = last_worth_ranking(search, block, place);
@@ -654,7 +654,7 @@ void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const Found
     for (uint32 i = 0; i < count; ++i) pgstat_count_index_scan(batch->index->index);
     MemoryContextSwitchTo(batch->batch_context);
     rank_places(batch, near);
-    // A snapshot sees what it saw, so this happens to none.
+    // Cannot happen under one snapshot; a guard.
     for (uint32 i = 0; i < count; ++i) {
         uint32 found = 0;
         for_each_place(near, i, [&found](uint64) { ++found; });

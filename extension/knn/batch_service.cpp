@@ -2,8 +2,8 @@
 //
 // Many searches are in progress at once, and each answer is verified against the pages, as that of
 // a scan is (service/completion.h). A query whose answer lacks something is left to a scan, which
-// knows what to do about it; and so are all others, where hardly any answer is whole: the service
-// does not have the index, or not yet.
+// completes it. If hardly any answer is whole, all queries are left to scans: the service does not
+// have the index, or not yet.
 
 #include <algorithm>
 
@@ -78,8 +78,8 @@ void put_answer(ServiceAnswer* answer, const Completion& completion, uint32 quer
              completion.appended_count);
 }
 
-// Asks for some queries. Those that would take more lists become the first of `queries`, *count of
-// them. False: hardly any answer is whole, and if this is the first time, none is put.
+// Asks for some queries. The ones that would take more lists become the first *count of `queries`.
+// False: hardly any answer is whole; the first time, put() is then called for none.
 bool ask(const Served& served, uint32* queries, uint32* count, bool first, const ServedSink& sink) {
     SearchAhead* searches = alloc_array<SearchAhead>(*count);
     Completion* completions = alloc_array<Completion>(*count);
@@ -127,7 +127,7 @@ bool asks_service(const KnnBatch* batch, uint32 count) {
     if (batch->meta.lists == 0 || !batch->pending_known || batch->effort.candidates > max_list_k ||
         !service_usable(batch->index->index, &reason))
         return false;
-    // A service on this machine's processors is no faster than lists that are worth reading.
+    // A service on this machine's CPU is no faster than reading the lists, where that pays.
     const bool worth_reading = Size{count} * batch->effort.probes >= 2 * Size{batch->meta.lists} &&
                                (!batch->lists_tried || batch->lists);
     return insists_on_service() || service_look_up_cost() < 1 || !worth_reading;
@@ -145,7 +145,7 @@ bool search_service(const KnnBatch* batch, const ListWants& wants, const ServedS
         settings.max_probes > 0 ? static_cast<uint32>(settings.max_probes) : batch->meta.lists;
     const uint32 all = std::min(decides ? bound : wants.probes, batch->meta.lists);
     const uint32 most = std::min(all, service_most_lists);
-    // More than one search may have are asked for by scans.
+    // More candidates than one search may have: left to scans.
     if (!decides && most < all) return false;
     uint32* queries = alloc_array<uint32>(wants.count);
     bool useful = true;

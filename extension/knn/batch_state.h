@@ -94,8 +94,8 @@ void sort_batch(KnnBatch* batch);
 
 // Whether a query's distances can be told from codes. A scan compares others with all rows.
 bool has_codes_for(const KnnBatch* batch, uint32 query);
-// Whether a scan goes on for queries that lack rows. Rows without a finite distance are its to find
-// then: they come after all others.
+// Whether a scan goes on for queries that lack rows. That scan also finds rows without a finite
+// distance, which come after all others.
 bool scans_go_on(const KnnBatch* batch);
 
 // --- batch_service.cpp
@@ -109,7 +109,7 @@ struct ServedSink {
                 const uint64* appended, uint32 appended_count);
     void* state;
 };
-// False: the service does not have the index, or not yet, and nothing was put.
+// False: the service does not have the index, or not yet, and put() was not called.
 bool search_service(const KnnBatch* batch, const ListWants& wants, const ServedSink& sink);
 
 // --- batch_rows.cpp

@@ -48,7 +48,7 @@ bool is_star(Node* expression) {
            IsA(llast(reinterpret_cast<ColumnRef*>(expression)->fields), A_Star);
 }
 
-// The expression that the whole text is. PL/pgSQL's expressions may be more than that: 'a FROM b'.
+// Parses the whole text as one expression. PL/pgSQL's parser would also take 'a FROM b'.
 Node* parse_expression(const char* text) {
     const List* statements = raw_parser(text, RAW_PARSE_PLPGSQL_EXPR);
     const auto* select = reinterpret_cast<const SelectStmt*>(
@@ -88,7 +88,7 @@ void check_rights(Relation table, Node* expression) {
 
 namespace {
 
-// The expression that a text is, over the columns of a table. Reports an error unless it may stand
+// Parses a text as an expression over the columns of a table. Reports an error unless it may stand
 // behind WHERE, without subqueries and volatile functions.
 Node* checked_condition(Relation table, const char* condition) {
     ErrorContextCallback callback = {error_context_stack, move_error_position,

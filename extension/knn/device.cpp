@@ -208,7 +208,7 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     open_readers(knn);
     double rows = 0;
     for (uint32 i = 0; i < knn->table_count; ++i) rows += estimated_rows(knn->tables[i]);
-    // is_worth_it() has decided; the products say to how many devices.
+    // is_worth_it() has decided for devices; the number of products decides how many.
     const double products = std::max(queries * rows * index.dims, min_work_for_a_device);
     if (rows > 0)
         knn->device = begin_device_work(is_worth_it(index, rows, queries) ? products : 0,

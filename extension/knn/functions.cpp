@@ -122,7 +122,7 @@ ArrayType* array_of_one(Datum vector, Oid type) {
     return construct_array(&vector, 1, type, -1, false, TYPALIGN_INT);
 }
 
-// The array that the text of knn_search's queries is, of the index's type; or of one vector, whose
+// knn_search's queries as an array of the index's type, from a text: an array, or one vector, whose
 // text has no braces.
 ArrayType* array_of_text(const KnnIndex& index, char* text) {
     const Oid element = index.index->rd_opcintype[0];
@@ -346,7 +346,7 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
     compat_init_materialized(fcinfo);
     const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const int level = begin_probes(fcinfo, 6);
-    // Those of a block are forgotten with it.
+    // The values of a block are freed with it.
     KeyNames* names = names_in_result(result, 0, MaxAllocHugeSize);
     KnnIndex index = open_knn_index(PG_GETARG_OID(3), NameStr(*PG_GETARG_NAME(4)), names);
     if (!PG_ARGISNULL(7)) set_condition(&index, text_to_cstring(PG_GETARG_TEXT_PP(7)));

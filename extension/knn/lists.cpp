@@ -60,7 +60,7 @@ T* alloc_array(Size count) {
         MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(T)));
 }
 
-// What searches of one kind have: made by the first of them.
+// State that searches of one kind share; the first of them makes it.
 struct Rounds {
     Owned<ListBatch>* batch;
     uint32 at_once;  // queries of a batch
@@ -254,7 +254,7 @@ SearchThreads* make_search_threads() {
 
 namespace {
 
-// As many as a query of this session could have processes. May throw.
+// As many threads as a query of this session could have processes. May throw.
 const std::shared_ptr<Workers>& started(SearchThreads* threads) {
     std::shared_ptr<Workers>*& workers = threads->workers->object;
     if (!workers)

@@ -19,15 +19,15 @@ void (*audit_search)(const SearchToAudit& search) = nullptr;
 
 namespace {
 
-// Of how many searches one is audited. Those of partitions are one search of their query, and where
-// one is audited, each is made by itself.
+// One scan in this many is audited. The scans of a table's partitions count as one search, and an
+// audited one searches by itself.
 uint64 searches_for_one(IndexScanDesc scan) {
     const ScanGroup* group = group_of(scan);
     if (settings.audit_every == 1 || !group) return static_cast<uint64>(settings.audit_every);
     return static_cast<uint64>(settings.audit_every) * static_cast<uint64>(group_size(group));
 }
 
-// By chance: sessions may be short, and searches may repeat in a pattern.
+// At random: sessions may be short, and searches may repeat in a pattern.
 bool drawn(IndexScanDesc scan) {
     static Random random(static_cast<uint64>(GetCurrentTimestamp()) ^
                          (static_cast<uint64>(MyProcPid) << 40));

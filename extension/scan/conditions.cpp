@@ -181,13 +181,13 @@ Condition hash_condition(const Attribute& attribute, uint8 number, const Argumen
     return among(number, AttributeStrategy::equal, values, static_cast<Size>(arguments.count));
 }
 
-// Signatures of which an entry must have one whole.
+// An entry passes if it has all bits of one of these signatures.
 struct Signatures {
     uint64* values;
     int count;
 };
 
-// Of each element of some arrays.
+// A signature for each element of the arrays.
 Signatures element_signatures(const Attribute& attribute, const Arguments& arrays) {
     auto* elements =
         static_cast<Arguments*>(palloc(static_cast<Size>(arrays.count) * sizeof(Arguments)));
@@ -203,7 +203,7 @@ Signatures element_signatures(const Attribute& attribute, const Arguments& array
     return signatures;
 }
 
-// Of each of some arrays.
+// A signature for each array.
 Signatures array_signatures(const Attribute& attribute, const Arguments& arrays) {
     Signatures signatures = {new_values(arrays.count), arrays.count};
     for (int i = 0; i < arrays.count; ++i)
@@ -243,7 +243,7 @@ std::optional<Condition> condition_of(const IndexAttributes& attributes, const S
     if (undecided) return has_value;
     const Arguments arguments = arguments_of(key, attribute.base_type);
     if (strategy == AttributeStrategy::not_equal) {
-        // Nothing is known to differ from null; null, too, differs from all of no values.
+        // No value is known to differ from null. Every value, null too, differs from all of none.
         if (arguments.has_null) return no_entry(number);
         if (arguments.count == 0) return std::nullopt;
     }

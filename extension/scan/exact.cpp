@@ -74,7 +74,7 @@ bool add_entries(Relation index, const MetaPage& meta, Snapshot snapshot, EntryC
 
 // As many rows as the first round keeps; 0: all, because LIMIT asks for more than memory holds.
 Size first_rows(const ScanState* s) {
-    // Rows that the executor drops are made up for without a second round, if they are few.
+    // The executor may drop some rows: more are kept, so that no second round replaces them.
     constexpr Size least = 1000;
     const Size most = most_candidates();
     if (s->goal.least_rows == 0) return most;

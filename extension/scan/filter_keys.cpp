@@ -59,7 +59,7 @@ bool is_constant(Expr* expression) {
            !contain_subplans(node);
 }
 
-// An array of these values, which are of one type; null: there is no type for it.
+// An array of values of one type; null: the type has no array type.
 Expr* array_of(List* values) {
     const Oid type = exprType(static_cast<Node*>(linitial(values)));
     const Oid array_type = get_array_type(type);
@@ -93,14 +93,14 @@ bool is_comparison(Expr* expression, Comparison* comparison) {
     return OidIsValid(comparison->operation) && is_constant(comparison->value);
 }
 
-// Whether it takes no call of a function, which might fail, to know the value.
+// Whether the value is known without a function call, which might fail.
 bool is_plain(const Expr* value) {
     value = strip_relabel(value);
     return IsA(value, Const) || IsA(value, Param);
 }
 
-// column = a OR column = b is column = ANY (ARRAY[a, b]). The executor may end before it has b:
-// here all are evaluated.
+// column = a OR column = b is column = ANY (ARRAY[a, b]). The executor need not evaluate b; the
+// array's elements are all evaluated.
 bool any_form(const BoolExpr* any, FilterForm* form) {
     List* values = NIL;
     for (int i = 0; i < list_length(any->args); ++i) {
@@ -161,7 +161,7 @@ FilterKey* key_of(IndexScanState* scan, const FilterForm& form) {
     get_op_opfamily_properties(form.operation, family, false, &strategy, &left, &right);
     const auto wanted =
         form.negated ? AttributeStrategy::not_equal : static_cast<AttributeStrategy>(strategy);
-    // As a key, it would only keep the scan from knowing how many rows pass.
+    // A key that has to be rechecked would only hide from the scan how many rows pass.
     if (!decides(attribute_of(scan->iss_RelationDesc, number), wanted, right)) return nullptr;
     FilterKey* filter = new_key(number, wanted);
     filter->key.sk_flags = SK_SEARCHARRAY;

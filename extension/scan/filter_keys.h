@@ -27,9 +27,8 @@ struct FilterForm {
     bool value;
     bool negated;  // NOT (column OPERATOR ANY (array))
 };
-// The forms that a condition has: `a <> 1` is also a boolean by itself. A form whose array is not
-// the same for the whole scan is none. Whether the column is an attribute of an index is for the
-// caller to find out.
+// All forms of a condition: `a <> 1` is also a boolean by itself. Arrays of a form are the same for
+// the whole scan. The caller checks that the column is an attribute of the index.
 struct FilterForms {
     FilterForm items[2];
     uint32 count;
@@ -41,10 +40,10 @@ FilterForms filter_forms(Expr* condition);
 bool can_be_key(const FilterForm& form, Oid family, Oid type, Oid collation);
 
 // For the plan of a scan; in the current memory context. `others`: whether the plan has filters
-// that the scan must check on rows, since they are none of these or rough.
+// that the scan must check on rows, because they are no keys, or rough ones.
 List* init_filter_keys(IndexScanState* scan, bool* others);
 
-// Their values now. `keys` has room for all of them. The filters stay with the executor.
+// Evaluates them into `keys`, which has room for all. The executor checks the filters, too.
 int evaluate_filter_keys(List* filters, IndexScanState* scan, ScanKeyData* keys);
 
 }  // namespace pgwarp

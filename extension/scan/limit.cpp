@@ -1,10 +1,9 @@
 // PostgreSQL passes an index access method neither LIMIT nor filter conditions, only index
 // conditions. After ExecutorStart has set up a query, this hook walks its plan state. It notes each
 // ivfpq scan, with the bounds on its distance, filters on its attributes, and the Limit node above
-// it. A Limit counts only if
-// the nodes between it and the scan pass rows on one by one. The count is read when the scan
-// starts: by then the executor has evaluated it, including parameters. Notes live as long as their
-// query.
+// it. A Limit counts only if the nodes between it and the scan pass rows on one by one. The count
+// is read when the scan starts: by then the executor has evaluated it, including parameters. Notes
+// live as long as their query.
 
 #include <algorithm>
 #include <cmath>
@@ -77,7 +76,7 @@ ScanNote* find_note(const IndexScanState* scan) {
     return note;
 }
 
-// Kept by the scan: a query of many partitions has many notes. Both end with the query.
+// The scan keeps the result, as a query of many partitions has many notes. Both end with the query.
 ScanNote* find_note(IndexScanDesc scan) {
     void** kept = &static_cast<NotedScan*>(scan->opaque)->note;
     if (*kept) return static_cast<ScanNote*>(*kept);
@@ -90,7 +89,7 @@ ScanNote* find_note(IndexScanDesc scan) {
 // What is above a node of the plan.
 struct Above {
     const LimitState* limit;  // null: none
-    bool sorted;              // one that trusts the order is between the two, or above the node
+    bool sorted;              // a node above trusts the order of rows
     ScanGroup* group;         // of the Merge Append directly above; null: none
 };
 
@@ -180,13 +179,13 @@ void show_above(PlanState* node, const Above& above) {
             break;
         }
         case T_IncrementalSortState: {
-            // It sorts rows of one distance, and passes them on before it reads the others.
+            // Sorts rows of equal distance, and passes them on before it reads the next ones.
             Above here = {above.limit, true, nullptr};
             compat_planstate_walk(node, show_same, &here);
             break;
         }
         case T_WindowAggState: {
-            // It takes rows that follow each other for one partition, or for peers.
+            // Takes adjacent rows for a partition, or for peers.
             const auto* plan = reinterpret_cast<const WindowAgg*>(node->plan);
             const bool trusts = plan->partNumCols > 0 || plan->ordNumCols > 0;
             const bool behind = trusts && !looks_back(reinterpret_cast<WindowAggState*>(node));
@@ -204,15 +203,13 @@ void show_above(PlanState* node, const Above& above) {
         case T_GroupState:
         case T_UniqueState:
         case T_SetOpState: {
-            // They compare a row with the one before, or with the other side's, and read as many as
-            // it takes.
+            // Compare a row with the one before, or with the other side's, and may read all rows.
             Above here = {nullptr, true, nullptr};
             compat_planstate_walk(node, show_same, &here);
             break;
         }
         case T_AggState: {
-            // By groups of rows that follow each other, or of aggregates with an order of their
-            // own.
+            // Groups are adjacent rows, or aggregates want an order of their own.
             const AggStrategy strategy = reinterpret_cast<AggState*>(node)->aggstrategy;
             Above here = {
                 nullptr,
@@ -276,13 +273,13 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     const ScanNote* note = find_note(scan);
     if (!note) return {unknown, 0, unknown, 0};
     const bool known = note->limit && !note->limit->noCount;
-    // Rows of a later round may be nearer. An Incremental Sort reads one row more than it needs, to
-    // see another distance; without LIMIT it reads all, which are one round then.
+    // Rows of a later round may be nearer, but a node above trusts the order: without a LIMIT, one
+    // round has all rows.
     if (note->sorted && !known) return {unknown, Size{1} << 40, unknown, 0};
     double rows = known ? rows_of_limit(note->limit, note->sorted) : unknown;
     const Size of_group = known && note->part_rows > 0 ? static_cast<Size>(rows) : 0;
     if (of_group > 0) rows = std::min(rows, note->part_rows);
-    // Where few pass, it is chance among how many of the nearest they are.
+    // Among how many of the nearest rows the wanted ones are varies by chance.
     const double share = passing_share(note);
     const double some_more = share < 1 ? std::sqrt(rows) : 0;
     const double passing = std::min((rows + some_more) / share, most_for_conditions);
@@ -306,7 +303,7 @@ bool reads_only_limit(const ScanGroup* group) {
     const LimitState* limit = group->limit;
     if (limit->limitOption != LIMIT_OPTION_COUNT) return false;
     const PlanState* below = outerPlanState(limit);
-    // It computes what ORDER BY leaves for later.
+    // It computes what PostgreSQL puts off until after ORDER BY.
     if (IsA(below, ResultState) && !below->qual &&
         !reinterpret_cast<const ResultState*>(below)->resconstantqual)
         below = outerPlanState(below);

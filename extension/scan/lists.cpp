@@ -137,8 +137,8 @@ struct FirstWalk {
     bool ended;
 };
 
-// A selection without candidates that are too far to be ranked, whatever the lists to come have:
-// the fewer are kept, the faster are the lists scanned. Now and then, as it takes time.
+// Drops candidates that will not be ranked, whatever further lists have: with a lower bound, lists
+// are scanned faster. This takes time: only when the selection has doubled.
 void tighten_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* selection) {
     if (!walk->effort->by_error || selection->count() < 2 * walk->tightened_at) return;
     const float shift = code_shift(s);
@@ -433,9 +433,9 @@ void aim_at(ScanState* s, uint32 rows) {
     goal.limit = rows;
     goal.effort = choose_effort(s->meta, rows, checks_conditions(s));
     const Size least = Size{goal.effort.candidates} + s->asked.passed_over;
-    // Candidates that were ranked before are found again, and all have to fit into memory. Where
-    // the given number does not, they are sorted, list by list; and a bound on the distance ends a
-    // scan in its own way: no query decides on its lists there.
+    // A query decides on its lists only if its candidates fit into memory beside those ranked
+    // before, which it finds again. Otherwise groups of lists are sorted. A bound on the distance
+    // ends a scan by a rule of its own.
     const Size room = most_candidates() - std::min(most_candidates(), s->served.count);
     const bool fits = goal.effort.by_error ? 2 * room > most_candidates() : least <= room;
     if (s->bound.given || !fits) goal.effort.threshold = 0;
@@ -513,11 +513,11 @@ Size begin_gathering(ScanState* s) {
     return left;
 }
 
-// Behind the first walk of a group.
+// Takes candidates after the first walk of a group.
 void go_on_in_group(const ScanSearch& search, ScanState* s, Size left) {
     const IndexScanDesc scan = scan_of(s);
     while (left > 0) {
-        // Of candidates that an unsure round has to rank, mostly few are left.
+        // An unsure round mostly has to rank only a few more.
         const bool unsure = s->round.unsure;
         Part part =
             next_part(scan, s, unsure ? std::min<Size>(left, s->goal.effort.candidates) : left);
@@ -526,8 +526,8 @@ void go_on_in_group(const ScanSearch& search, ScanState* s, Size left) {
         if (part.count == 0) break;
         left -= std::min(left, part.count);
         if (s->walk.stage == GroupStage::ordered) {
-            // Only a CandidateOrder may hold more than one part: its parts are bounded by memory.
-            // What is too much to remember must not be found again: no search begins anew after it.
+            // A CandidateOrder may hold several parts, each bounded by memory. Its candidates are
+            // too many to remember, so no later search may begin anew and find them again.
             rank_or_refine(scan, s, part.items, part.count);
             s->goal.effort.threshold = 0;
         } else if (unsure) {
@@ -564,7 +564,7 @@ void gather_from_lists(const ScanSearch& search, ScanState* const* parts, int co
         });
     walk_by_queries(search, walks, walked, &common);
     for (int i = 0; i < walked; ++i) found[i] = end_first_walk(&walks[i]);
-    // The rows of other parts may be known.
+    // In later rounds, rows of the other parts are known.
     if (walked > 0)
         rank_parts(search, found, walked, search.count > 1 && parts[0]->report.rounds > 0);
     for (int i = 0; i < count; ++i) {

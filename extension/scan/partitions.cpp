@@ -57,8 +57,8 @@ bool are_comparable(const Member* members, int count) {
     });
 }
 
-// Whether rows that the scan returns may be dropped by a filter that it does not check: how many it
-// has to return is a guess of the plan then, and those near enough for LIMIT are not enough.
+// Whether the executor may drop rows that the scan returns, by a filter that the scan does not
+// check. How many it has to return is then a guess of the plan, and more than LIMIT.
 bool may_drop_rows(const ScanState* s) {
     return !row_filter(s->reader).passes && s->goal.limit > s->goal.least_rows;
 }
@@ -111,7 +111,7 @@ bool begin_as_one(const Member* members, int count, double k, bool by_service, S
     return true;
 }
 
-// False: they were searched one by one, or will be.
+// False: each part searches by itself.
 bool search_together(const Member* members, int count, double k, ScanSearch* search) {
     const char* reason;
     const bool by_service = service_usable(members[0].scan->indexRelation, &reason);
@@ -125,8 +125,8 @@ bool search_together(const Member* members, int count, double k, ScanSearch* sea
         search_round(search);
         return true;
     }
-    // Each finds all rows, as one of a table would. They begin anew now, so that the next scan to
-    // be asked for a row does not do it.
+    // Each scan searches for all wanted rows, as one of a table would. All begin anew now: later,
+    // some may have returned rows.
     auto** parts = static_cast<ScanState**>(palloc(static_cast<Size>(count) * sizeof(ScanState*)));
     for (int i = 0; i < count; ++i) {
         begin_anew(members[i].scan);
@@ -170,7 +170,7 @@ static void keep_memory(int partitions) {
     kept = true;
     mallopt(M_TRIM_THRESHOLD, bytes);
     mallopt(M_TOP_PAD, 1 << 20);
-    // It no longer follows what is allocated, once the others are set.
+    // malloc() no longer adapts this threshold once the others are set.
     mallopt(M_MMAP_THRESHOLD, bytes);
 #else
     (void)partitions;

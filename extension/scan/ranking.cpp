@@ -264,8 +264,8 @@ void rank_portion(RankedPart* parts, MergedOrder* order, Size end) {
     for (int i = 0; i < order->parts; ++i) rank_part(&parts[i], order->ends[i]);
 }
 
-// A Merge Append takes a row of each part, and asks for the next one where that is among the
-// nearest: another round, unless there is one beyond them.
+// A Merge Append takes a row of each part, and asks for the next one after a row that is among the
+// nearest. Ranks a row beyond these, so that this takes no other round.
 void rank_beyond(RankedPart* part, double kth) {
     const RoundRows& round = part->s->round;
     const auto has_row_beyond = [&] {
@@ -289,7 +289,7 @@ void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, boo
     }
     const Effort& effort = effort_of(search);
     ScanState* largest = search.parts[search.largest];
-    // Where the effort is given, and where a bound says which rows are wanted, all are ranked.
+    // All are ranked if the user set the effort, or a bound says which rows are wanted.
     if (!effort.by_error || largest->bound.given) {
         for (int i = 0; i < count; ++i) rank_part(&parts[i], parts[i].count);
         return;
@@ -299,12 +299,12 @@ void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, boo
         [&](int i, Size c) { return parts[i].candidates[c].distance; });
     const Size k = wanted_of_round(search);
     const float shift = code_shift(largest);
-    // At least one, of candidates that a round goes on with.
+    // A round that goes on begins with one candidate.
     Size end = std::min(order.count, goes_on ? 1 : std::max<Size>(k, 1) + known);
     if (end > 0 && !goes_on)
         largest->goal.kth_code =
             order.items[std::min(end, std::max<Size>(k, 1)) - 1].distance + shift;
-    double kth, reach;  // infinity: it lacks rows
+    double kth, reach;  // infinity: the search lacks rows
     const auto look_further = [&] {
         kth = kth_distance(search, k, parts[0].have_places);
         const bool last = std::any_of(search.parts, search.parts + search.count, wants_last);
@@ -346,7 +346,7 @@ void sort_rows(ScanState* s) {
                   return a.distance < b.distance ||
                          (a.distance == b.distance && tid_number(a.tid) < tid_number(b.tid));
               });
-    // Two parts of the candidates may have an entry each of one row.
+    // Two portions of the candidates may each have an entry of the same row.
     s->round.count = static_cast<Size>(
         std::unique(s->round.rows, s->round.rows + s->round.count,
                     [](const RankedRow& a, const RankedRow& b) {

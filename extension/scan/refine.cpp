@@ -224,8 +224,8 @@ void wait_for_visits(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
 
 namespace {
 
-// Puts candidates that wait into the order of their least distances, and returns up to where it is
-// known that none precedes these.
+// Sorts waiting candidates by their least distances. Returns how many of them certainly precede
+// those that the device left out.
 Size order_waiting(ScanState* s) {
     RefinedCandidates& refined = s->refined;
     std::sort(refined.waiting, refined.waiting + refined.count,
@@ -238,8 +238,8 @@ Size order_waiting(ScanState* s) {
     return known;
 }
 
-// The first candidates were visited. Rows that another one may precede wait, too. More are visited
-// `step` by step.
+// Removes the first `visited` candidates. Rows that another candidate may precede wait, too. The
+// next visits are `step` at a time.
 void end_visits(ScanState* s, Size visited, Size step) {
     RefinedCandidates& refined = s->refined;
     std::copy(refined.waiting + visited, refined.waiting + refined.count, refined.waiting);
@@ -250,16 +250,16 @@ void end_visits(ScanState* s, Size visited, Size step) {
     refined.step = std::max<Size>(step, 1);
 }
 
-// How far the next visits go; the end of those before: the k nearest rows are known.
+// The end of the next visits; that of the ones before: the k nearest rows are known.
 Size next_visits(const ScanSearch& search, const MergedOrder& order, Size k) {
     Size rows = 0;
     for (int i = 0; i < search.count; ++i) {
-        // The rows of this round are many, and all are wanted.
+        // The round has spilled: it wants all rows.
         if (search.parts[i]->round.spilled) return order.count;
         rows += search.parts[i]->round.count;
     }
     if (rows < k) return std::min(order.count, order.at + (k - rows));
-    // Step by step: the k-th may be one of rows that wait beside lists, and far.
+    // At most k at a time: the k-th row so far may come from the pending list, and be far.
     const Size most = std::min(order.count, order.at + std::max<Size>(k, 1));
     const double kth = k > 0 ? kth_distance(search, k, false) : not_known;
     Size end = order.at;
@@ -278,8 +278,8 @@ void visit_waiting(const ScanSearch& search, Size k) {
     MergedOrder order = merge_parts(
         search.count, [&](int i) { return order_waiting(parts[i]); },
         [&](int i, Size c) { return parts[i]->refined.waiting[c].least; });
-    // At once, so that vectors that the first visits cache stay until the last. Few more rows than
-    // are wanted have to be visited.
+    // Makes room once, as growing memory drops cached vectors. Few more rows than are wanted have
+    // to be visited.
     for (int i = 0; i < search.count; ++i)
         if (!parts[i]->round.spilled)
             in_memory_of(parts[i],
@@ -330,7 +330,7 @@ bool more_waiting_rows(IndexScanDesc scan, ScanState* s) {
         return false;
     clear_vector_cache(s->cache);
     s->round.count = s->round.next = s->round.added = 0;
-    // A plan that fetches more rows than were expected may fetch many.
+    // A plan that fetches more rows than expected may fetch many.
     visit_waiting({&s, 1}, 2 * s->refined.step);
     if (!s->asked.repeated) report_visits(scan->indexRelation, &s->report);
     if (s->reader) rest_row_reader(s->reader);

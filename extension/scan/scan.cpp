@@ -71,8 +71,8 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     s->meta = meta;
     const RowKind kind = kind_of(meta.metric, s->query.vector.values, s->query.vector.dims);
     s->exact.wanted = searches_exactly(meta) || (kind == RowKind::out_of_range && meta.lists > 0);
-    // Where one round has to do, all that it found comes out of it, and so do any rows of a query
-    // that is as far from all.
+    // Rows without a finite distance do not wait where there is one round only, nor for a query
+    // that is equally far from all rows.
     s->last.wait = settings.iterative_scan != static_cast<int>(IterativeScan::off) &&
                    kind != RowKind::no_direction && !s->exact.wanted;
     s->bound = wanted_bound(scan, meta.metric);
@@ -87,7 +87,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
                                   : wanted_rows(scan);
     s->goal.growth = list_growth(scan->indexRelation, meta);
     s->goal.waiting = wanted.of_group;
-    // Where there is one round only, filters leave some of what it returns.
+    // With one round only, the executor's filters drop a part of what it returns.
     const bool off = settings.iterative_scan == static_cast<int>(IterativeScan::off);
     s->goal.least_rows = off && wanted.in_order > 0 ? wanted.rows : wanted.in_order;
     s->goal.probes_given = settings.probes > 0;
@@ -184,14 +184,14 @@ KnownDistances join_distances(const ScanSearch& search, KnownDistances RoundRows
     return all;
 }
 
-// Among how many of the nearest rows the rounds' are spread. Where too few were found, the others
-// are as rare.
+// Among how many of the nearest candidates the wanted rows are spread. If too few rows were found,
+// the missing ones are assumed to be as rare.
 double spread_of_rows(const ScanSearch& search) {
     const Size least = least_rows(search);
     const KnownDistances visited = join_distances(search, &RoundRows::visited);
     const KnownDistances passing = join_distances(search, &RoundRows::passing);
     double spread = std::numeric_limits<double>::infinity();
-    // Rows that wait beside lists have no code: the others count as nearer than any of them.
+    // Rows of the pending list have no code: candidates of the lists count as nearer.
     if (passing.count == 0 && added_rows(search) >= least)
         spread = static_cast<double>(2 * visited.count + least);
     else if (passing.count > 0 && added_rows(search) < least)
@@ -280,8 +280,9 @@ void prepare_scan(IndexScanDesc scan, ScanState* s) {
 // Rows behind those that were searched for wait for the next round, which may find nearer ones.
 void keep_sure_rows(ScanState* s) {
     if (s->progress.finished || lists_ended(s) || s->round.spilled || s->bound.given) return;
-    // As many of the nearest candidates are sure as were searched for; where the effort is given,
-    // all. Rows whose code is unknown, or that have none, may be farther than other lists' rows.
+    // The goal.limit nearest candidates are sure; all of them if the user set the effort. A row
+    // whose code is unknown, or that has none, may be farther than rows of lists that were not
+    // read.
     sort_visits(&s->round);
     const KnownDistances& visited = s->round.visited;
     const KnownDistances& passing = s->round.passing;

@@ -229,7 +229,7 @@ void finish_group(ScanState* s) {
     s->served.repeated = 0;
 }
 
-// Where the scan stands after an answer whose candidates it has ranked.
+// Notes how far the scan came by an answer whose candidates it has ranked.
 void note_answer(ScanState* s, const TakenAnswer& taken) {
     ServiceProgress& service = s->service;
     if (service.lists) pfree(service.lists);
@@ -253,12 +253,12 @@ void prepare_completion(void* state) {
     const GatherState* gather = static_cast<GatherState*>(state);
     ScanState* s = gather->scan;
     read_tables(gather->index, s);
-    // The service's lists may be any.
+    // The service may have searched any of the lists.
     compare_lists(gather->index, s->meta, &s->lists, s->meta.lists);
 }
 
-// Of a refined answer: its candidates wait for visits, and so do those from pages, which are scored
-// here. Those whose code is unknown are visited.
+// For a refined answer: its candidates wait for visits, and so do those from pages, which are
+// scored here. Candidates whose code is unknown are visited.
 void refine_and_remember(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
     const ServiceAnswer& answer = taken.answer;
     Candidate* unknown = taken.candidates + taken.by_code;
@@ -287,7 +287,7 @@ bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
         return false;
     }
     if (search.filtered && answer.found_count == 0 && answer.searched.more) {
-        s->report.reason = "too many rows are as far as each other";
+        s->report.reason = "too many rows are equally far";
         return false;
     }
     clear_vector_cache(s->cache);
@@ -340,7 +340,7 @@ void leave_answer(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
     s->group.end = Max(search.probes, 1u);
     s->served.repeated = s->served.count;
     if (s->bound.given || taken.from_pages) {
-        // Of what came from pages and from the service the nearest were ranked: no floor.
+        // Candidates came from pages and from the service, in two orders: no floor.
         begin_lists_again(s);
         s->service.left_more = !taken.complete || answer.searched.more;
         if (s->bound.given && taken.by_code >= search.k &&
@@ -354,7 +354,7 @@ void leave_answer(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
 // Whether the service may answer the next round of the lists; if not, the report says why.
 bool may_ask_service(Relation index, ScanState* s) {
     const char* why;
-    // Who has got rows gets the others, too, and no error.
+    // A scan that has returned rows goes on by pages, even if the service is insisted on.
     if (s->service.done ||
         (s->report.rounds > 0 &&
          (!service_serves(&why) || (insists_on_service() && service_is_silent()))))
@@ -374,7 +374,7 @@ bool may_ask_service(Relation index, ScanState* s) {
 
 // Plans the next search of a scan. False: it will not ask the service, or for too much.
 bool plan_next(ScanState* s) {
-    // One that got no answer asks by itself, if it still may.
+    // A scan whose search of ask_ahead() had no answer asks again, if it still may.
     if (s->service.planned && s->service.planned->answered) return true;
     s->service.planned = nullptr;
     const IndexScanDesc scan = scan_of(s);
@@ -433,7 +433,7 @@ RankedPart begin_ranking(ServedPart* part) {
     std::copy_n(taken.candidates, count, part->by_code);
     expect_rows(s, count);
     rank_candidates(scan_of(s), s, taken.candidates + taken.by_code, taken.unknown);
-    // Of a search that may have more, the answer says so.
+    // A filtered search says whether there are more; a plain one has fewer than k if not.
     const bool complete = taken.complete && !taken.answer.searched.more &&
                           (taken.search.filtered || taken.found < taken.search.k);
     const double known_until = !complete && taken.by_code > 0
@@ -457,7 +457,7 @@ void end_ranking(ServedPart* part, Size ranked) {
 void rank_answers(const ScanSearch& search, ServedPart* parts, int count) {
     auto* ranked = static_cast<RankedPart*>(palloc(static_cast<Size>(count) * sizeof(RankedPart)));
     int by_code = 0;
-    // Of one that goes on, or of others, nearer rows are known.
+    // Nearer rows are known from the searches before, or from other parts.
     bool goes_on = true;
     for (int i = 0; i < count; ++i) {
         ServedPart* part = &parts[i];
@@ -478,8 +478,8 @@ void rank_answers(const ScanSearch& search, ServedPart* parts, int count) {
     pfree(ranked);
 }
 
-// Where the part stands after its answer was ranked. Whether several parts have rows enough is not
-// seen from one of them.
+// Notes how far the part came, and whether it asks again. Only a part that is `alone` can tell from
+// its own rows that rows are lacking.
 void leave_next(ServedPart* part, bool alone) {
     ScanState* s = part->s;
     WantedSearch& search = part->plan.search;
@@ -493,7 +493,7 @@ void leave_next(ServedPart* part, bool alone) {
     part->left -= std::min(part->left, part->taken.found);
     // Later searches are of the lists that the first has taken.
     search.plan = {};
-    // Where the effort is given, all candidates are ranked.
+    // If the user set the effort, all candidates are ranked.
     const bool lacks_rows = alone && s->round.added < wanted_of_round(s);
     part->asks = part->left > 0 && s->service.resumes &&
                  (s->round.unsure || !s->goal.effort.by_error || lacks_rows);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char too_many[] = "too many candidates for the service";
 
-// With conditions nothing is known of how many lists a search takes.
+// With conditions, it is not known how many lists a search takes.
 uint32 most_by_query(const ScanState* s) {
     const uint32 most = s->conditions.count > 0 ? service_most_lists
                                                 : offered_lists(s->meta, s->goal.effort.probes);
@@ -44,7 +44,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s) {
     if (!(s->goal.effort.threshold > 0)) return search;
     const Size k = Size{s->goal.limit} + s->asked.passed_over;
     if (k > service_most_k) {
-        // Too many for a device to know the radius: as many lists as all queries need.
+        // A device selects too few for the radius: as many lists as every query needs.
         const uint32 lists = lists_for_all(s->meta, static_cast<double>(k), false);
         search.probes = bounded_probes(lists, s->meta);
         return search;
@@ -54,7 +54,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s) {
     return search;
 }
 
-// One that goes on with the lists of the searches before.
+// A search that goes on behind the lists of the searches before.
 WantedSearch next_search(IndexScanDesc scan, ScanState* s) {
     WantedSearch search = {};
     search.query = query_form(scan->indexRelation, s);
@@ -85,7 +85,7 @@ uint32 refined_rows(const ScanState* s, uint32 k) {
 WantedSearch first_part(const ScanState* s, const WantedSearch& search) {
     WantedSearch part = search;
     part.probes = std::min(search.probes, search.first_probe + service_most_lists);
-    // Answers that become one all have versions.
+    // Answers that are merged all need versions.
     part.wants_versions =
         search.probes >= service_most_lists && part.probes < bounded_probes(s->meta.lists, s->meta);
     return part;
@@ -108,8 +108,8 @@ bool plan_search(IndexScanDesc scan, ScanState* s, PlannedSearch* plan) {
     // of those that it has refined.
     const bool refined = begins && !search.filtered && device_refines(scan, s);
     const Size wanted = left;
-    // One of several partitions has few of those that all have. A device refines no fewer than it
-    // selects fast; with more, its searches would not share a batch.
+    // A partition has a part of the candidates of all. A device refines at least as many as it
+    // selects fast, at the same price; searches for more do not share a batch with these.
     if (begins && !search.filtered && s->service.most_of_first > 0)
         left = std::min(left, std::max({s->service.most_of_first, Size{search.plan.k},
                                         Size{refined ? fast_list_k : 1}}));

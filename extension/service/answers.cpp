@@ -24,8 +24,8 @@ void wake(uint32 slot_number) {
     wake_backend(backend_of(own_device, static_cast<int>(slot_number)));
 }
 
-// The answer is the backend's from now on; it may not know yet. `to_wake` is for it to wake. False:
-// it waits for answers of other devices, too, and these wake it.
+// The answer belongs to the backend from now on, which may not know yet; it is to wake `to_wake`.
+// False: the backend waits for answers of other devices, too, and the last of these wakes it.
 bool hand_over(uint32 number, const int (&to_wake)[SearchSlot::wakes]) {
     SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
     memcpy(slot->to_wake, to_wake, sizeof(to_wake));
@@ -72,7 +72,7 @@ void wake_unseen(Worker* worker) {
 namespace {
 
 // Hands answers over and has their backends woken. A signal takes microseconds, and the next batch
-// waits for this process: so it wakes a few backends, each of which wakes others, as a tree.
+// waits for the worker: so the worker wakes a few backends, each of which wakes others, as a tree.
 void answer_all(Worker* worker, std::vector<MirrorSearch*>* answered) {
     constexpr Size own_wakes = 8;
     const auto number_of = [worker](const MirrorSearch* search) {
@@ -124,15 +124,15 @@ void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
     add(counter_evictions, use.evictions, before.evictions);
     add(counter_errors, use.errors, before.errors);
     before = use;
-    // The mirror has the index no longer: when it adds the index again, it counts from zero.
+    // The mirror has dropped the index: when it adds the index again, it counts from zero.
     if (use.lists == 0) worker->published.erase(name);
 }
 
 }  // namespace
 
 void publish_use(Worker* worker, const MirrorKey& key) {
-    // An unknown index has nothing to tell. It may be one that an earlier worker had, and belongs
-    // to this device.
+    // The mirror has no counts of an unknown index. An earlier worker may have had the index, which
+    // still belongs to this device.
     if (const MirrorUse* use = worker->mirror->use(key)) publish(worker, key, *use);
 }
 
@@ -223,7 +223,7 @@ void refuse(uint32 number, const char* why) {
     note_failure(Attempt::failed, why, "take in a search");
 }
 
-// Whether conditions, which the worker has copied, are such as the index can have.
+// Whether the index can have these conditions, which the worker has copied.
 bool are_sound(const Worker::InHand& copied, const AttributeLayout& attributes) {
     const size_t values = copied.values.size();
     for (const PackedCondition& condition : copied.conditions)
@@ -308,7 +308,7 @@ bool take_searches(Worker* worker) {
         // In hand already: its answer will free the slot.
         if (pg_atomic_read_u32(in_hand(own_device, static_cast<int>(number))) != 0) continue;
         if (!change_state(slot, SlotState::submitted, SlotState::running)) {
-            // Not in hand, it is neither running nor abandoned.
+            // A slot that is not in hand is neither running nor abandoned.
             const uint32 state = pg_atomic_read_u32(&slot->state);
             if (state != static_cast<uint32>(SlotState::free) &&
                 state != static_cast<uint32>(SlotState::submitted) &&
@@ -342,7 +342,7 @@ bool answer_searches(Worker* worker) {
         slot->probed_count = search->probed_count;
         slot->complete = search->complete;
         slot->names_outdated = search->outdated.version.resident;
-        // The block is the search's, whatever the slot says by now.
+        // The search owns the block, whatever the slot says by now.
         slot->block = worker->in_hand[number].block;
         if (search->outdated.version.resident)
             service_block(own_device, worker->in_hand[number].block)->outdated = search->outdated;

@@ -32,7 +32,7 @@ int submit_group(AskedSearch* searches, int begin, int count, const SearchesToAs
         if (!search->planned) continue;
         prepare_exit();  // there is a service
         ServiceDevice* device = search->deadline.device;
-        // The first one waits for a block. Where it waits in vain, so would the others.
+        // Only the first search waits for a block. After its timeout, others would wait in vain.
         SearchSlot* slot = nullptr;
         if (waits)
             slot = prepare_slot(search->wanted, &search->deadline);

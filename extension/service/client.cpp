@@ -56,13 +56,13 @@ bool take_block(Deadline* deadline, uint32* block) {
     return taken;
 }
 
-// From now on, the last of this many answers wakes this backend. 0, as it is between such waits:
-// each does.
+// From now on, the last of this many answers wakes this backend. 0, as between such waits: every
+// answer wakes it.
 void await(int answers) {
     pg_atomic_write_u32(awaited_by(compat_my_proc_number()), static_cast<uint32>(answers));
 }
 
-// One of them will not come.
+// One of the awaited answers will not come.
 void await_one_less() {
     pg_atomic_fetch_sub_u32(awaited_by(compat_my_proc_number()), 1);
 }
@@ -126,7 +126,7 @@ void sleep_for_answers(long milliseconds) {
     CHECK_FOR_INTERRUPTS();
 }
 
-// This backend has the answer, and those whose answers came with it are to know.
+// This backend has seen its answer: it wakes the backends whose answers came in the same batch.
 void note_answered(SearchSlot* slot) {
     pg_read_barrier();
     pg_atomic_write_u32(&slot->seen, 1);
@@ -290,8 +290,8 @@ SearchSlot* prepare_slot(const WantedSearch& wanted, Deadline* deadline) {
     SearchSlot* slot = my_slot(device);
     // After an error, the slot may still hold an earlier answer.
     release_slot(slot);
-    // Not free: the worker still runs a search that this backend has abandoned; or the backend that
-    // had the slot before has left it so, and the worker frees it.
+    // Not free: the worker still runs a search that this backend has abandoned, or that an earlier
+    // owner of the slot has; the worker will free it.
     if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free)) {
         search_ring(device).shared->lost = 1;
         wake_worker(device);

@@ -31,8 +31,8 @@ bool service_is_silent();
 inline constexpr char silent_reason[] = "the service was silent for too long";
 inline constexpr char refused_reason[] = "the device has no room for the model of the index";
 
-// Lists among which a search takes its own, of which it takes this many on average: hardly any
-// takes more, and each costs a little, or its pages where the service does not have it yet.
+// How many lists to offer to searches that take `probes` on average: hardly any search takes more
+// than that. Each list offered costs a little, or its pages if the service does not have it yet.
 inline uint32 offered_lists(const MetaPage& meta, uint32 probes) {
     constexpr uint32 times = 4;
     return std::min({std::max(times * probes, std::clamp(meta.lists / 8, 8u, 64u)), meta.lists,
@@ -50,13 +50,13 @@ struct WantedSearch {
     uint32 probes;
     // With a threshold, the search decides how many of these lists it takes.
     ListPlan plan;
-    // Above 0: candidates are scored by their refinements, and those named that may be among this
-    // number of nearest rows (list_store.h). Not filtered.
+    // Above 0: candidates are scored by their refinements, and the answer names those that may be
+    // among this number of nearest rows (list_store.h). Not filtered.
     uint32 refined_k;
     bool filtered;  // list_store.h; needed for all that follows up to `conditions`
     uint32 first_probe;
     Neighbor floor = {-std::numeric_limits<float>::infinity(), 0};
-    // Whose answer the search goes on from; null: it begins. Asked first.
+    // The device whose answer the search continues, which is asked first; null: it begins.
     ServiceDevice* device = nullptr;
     uint32 devices = 0;  // the same of an index that is spread over devices: a bit each
     std::span<const Condition> conditions = {};
@@ -89,7 +89,7 @@ struct AskedSearch {
 // one wake-up where none is late. Slots are null where there is no answer.
 void ask_together(AskedSearch* searches, int count);
 
-// A backend's slots, for what asks the service:
+// A backend's slots, for the functions that ask the service:
 
 // Call before a slot or a load buffer is taken: what the backend has is given up when it exits.
 void prepare_exit();
@@ -127,12 +127,13 @@ struct ListToSend {
     uint32 list;
     MirrorVersion from;
     bool even_same = false;  // tell the mirror that the list still has the version `from`, too
-    bool drop = false;       // no list, but the word that the device should drop it
+    bool drop = false;       // send no pages: the device should drop the list
 };
 
 // Sends the model of an index that a device does not know, if its worker has asked this backend for
-// it. One that `insists` waits until the device has the model, from any backend, and is told so: it
-// may ask again. False: the device has it not, or not yet. The deadline has the same device.
+// it. A caller that `insists` waits until the device has the model, from any backend. True: it may
+// ask again. False: the device does not have the model, or not yet. The deadline has the same
+// device.
 bool bring_model(ServiceDevice* device, Relation index, const MetaPage& meta, bool asked,
                  bool insists, Deadline* deadline);
 // Sends lists to a device; returns their number. With `to_fill`, it ends after some milliseconds.

@@ -289,7 +289,7 @@ void ask_ahead(SearchAhead* searches, int count, const SearchPlanner& planner) {
                     !ahead.want_model[i]);
         if (search->answered) continue;
         free_answer(&search->answer);
-        // The worker asks one session for it, and not soon again.
+        // The worker asks one session for the model, and no other for a while.
         if (ahead.want_model[i])
             bring_model(asked[i].deadline.device, search->index, *search->meta, true, false,
                         &asked[i].deadline);

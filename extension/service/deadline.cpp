@@ -25,8 +25,8 @@ VainWait vain_now() {
     return {GetCurrentStatementStartTimestamp(), GetCurrentTimestamp()};
 }
 
-// A statement may last for hours. It asks again after some of these times, so that it does not wait
-// for most of its time.
+// Whether the timeout still keeps the statement from asking. A statement may last for hours: it
+// asks again after ten timeouts, and so spends a tenth of its time waiting at most.
 bool holds(const VainWait& wait) {
     constexpr int times = 10;
     return wait.at != 0 && wait.statement == GetCurrentStatementStartTimestamp() &&
@@ -115,7 +115,7 @@ bool must_stop_waiting(Deadline* deadline) {
         suspect_worker(device);
     if (!deadline->while_alive) {
         vain_waits[device_number(device)] = vain_now();
-        // The statement may still ask the others for their parts.
+        // With `together`, other devices may still give their parts to the statement.
         if (over && !deadline->together) vain_wait = vain_now();
     }
     return true;

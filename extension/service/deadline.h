@@ -55,7 +55,7 @@ long wait_milliseconds(const Deadline& deadline);
 
 // Whether a search of this statement has timed out lately: the next one probably would, too.
 bool statement_waited_in_vain();
-// The same of one device, whose turn was over while another could still be asked, or was.
+// The same for one device that timed out while another could still be asked, or was.
 bool waited_in_vain_for(const ServiceDevice* device);
 
 }  // namespace pgwarp

@@ -14,7 +14,7 @@ namespace pgwarp {
 
 namespace {
 
-// As the mirror sees it: it leaves some room to lists that are searched.
+// As the mirror counts it, which leaves some room to lists that are searched.
 bool has_room(const ServiceDevice* device) {
     uint64 bytes = 0;
     for (const HeldIndex& held : device->held)
@@ -44,7 +44,7 @@ void fill(ServiceDevice* device, Relation index, const MetaPage& meta, const Mir
 
 void fill_copies(Relation index, const MetaPage& meta, const MirrorKey& key, uint32 devices,
                  const Shards* shards, bool models) {
-    // By the process, so that sessions of a single search take their turn, too.
+    // Spread by process ID, so that sessions with a single search take part, too.
     static auto turn = static_cast<uint32>(MyProcPid);
     if (devices == 0) return;
     ++turn;

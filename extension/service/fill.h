@@ -16,12 +16,12 @@ namespace pgwarp {
 void fill_copies(Relation index, const MetaPage& meta, const MirrorKey& key, uint32 devices,
                  const Shards* shards, bool models);
 
-// The worker's answers are not complete for want of this list's last changes, if it is resident.
-// Sends them, or tells the worker that the list is still the same.
+// If the list is resident, the worker's answers are not complete because it lacks the list's last
+// changes. Sends these, or tells the worker that the list is still the same.
 void send_outdated(ServiceDevice* device, Relation index, const MetaPage& meta,
                    const MirrorKey& key, const MirrorProbe& probe);
 
-// Tells devices of a spread index that have lists of others to drop them. All owners have theirs.
+// Tells devices of a spread index to drop lists that belong to others, once all owners have theirs.
 void drop_foreign(Relation index, const MetaPage& meta, const MirrorKey& key, uint32 devices,
                   const Shards& shards);
 

@@ -139,8 +139,8 @@ void at_transaction_end(XactEvent event, void*) {
             dropped.count = 0;
             break;
         case XACT_EVENT_PREPARE:
-            // No session is told how it ends. Until then no other can open these indexes; if they
-            // stay, they are loaded again.
+            // COMMIT PREPARED runs in any session, so the worker is told now. Until then no other
+            // session can open these indexes; if they stay, they are loaded again.
             forget_all(&created);
             forget_all(&dropped);
             break;
@@ -202,7 +202,7 @@ bool take_forget(ServiceDevice* device, Forget* forget) {
     const uint64 pushed = ring_pushed(load_ring(device));
     SpinLockAcquire(&queue->mutex);
     make_sound(queue);
-    // One that waits for loads which were never submitted is due as well.
+    // A request that waits for loads which were never submitted is due as well.
     const uint64 waits_for = queue->forgets[queue->head].loads;
     const bool due = queue->count > 0 && (waits_for <= loads || waits_for > pushed);
     if (due) {

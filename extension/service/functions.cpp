@@ -30,7 +30,7 @@ bool send_index(ServiceDevice* device, Relation index, const MetaPage& meta, con
     const int number = device_number(device);
     auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
     uint32 count = 0;
-    // First those that it should not have: they take room.
+    // First drop lists that the device should not have: they take room.
     for (uint32 i = 0; shards && i < meta.lists; ++i) {
         if (shards->owns(number, i)) continue;
         lists[count] = {i, {}};
@@ -213,7 +213,7 @@ PGWARP_FUNCTION(pgwarp_devices) {
     return Datum{0};
 }
 
-// Of several devices, the first that serves answers for the service; else the first.
+// The device that pgwarp_service() shows: the first that serves, else the first.
 static const ServiceDevice* speaker() {
     const ServiceDevice* silent = nullptr;
     for (int i = service->devices - 1; i >= 0; --i)
@@ -246,7 +246,7 @@ PGWARP_FUNCTION(pgwarp_service) {
 // What all devices together have of an index.
 struct HeldTotal {
     uint64 lists;
-    uint64 resident_lists;  // of the device that has most, or of these of all parts
+    uint64 resident_lists;  // on the device that has most; of a spread index, of all its parts
     uint64 bytes;
 };
 static HeldTotal held_total(Oid index) {

@@ -76,8 +76,8 @@ bool are_same(const QuantizerShape& a, const QuantizerShape& b) {
 
 // --- what is sent in parts
 
-// What is sent by half takes at most this much memory; or half of it, and one model or list that is
-// larger. What finds no room is dropped, and will be sent again.
+// Memory for models and lists of which only some parts have arrived: at most this, or half of it
+// and one model or list that is larger. What finds no room is dropped, and will be sent again.
 constexpr size_t most_assembled = size_t{256} << 20;
 
 bool may_assemble(const Worker* worker, size_t own, size_t more) {
@@ -97,7 +97,7 @@ void note_part(Assembly* assembly, const LoadHead& load) {
     assembly->last_part = GetCurrentTimestamp();
 }
 
-// Whether its backend still sends. One that waits for a free buffer may pause for a while.
+// Whether the backend still sends: one that waits for a free buffer may pause for a while.
 bool is_sent(const Assembly& assembly) {
     constexpr int pause_ms = 2000;
     return !TimestampDifferenceExceeds(assembly.last_part, GetCurrentTimestamp(), pause_ms);
@@ -110,7 +110,7 @@ void refuse_model(Worker* worker, const MirrorKey& key, size_t bytes) {
     worker->mirror->forget(key.database, key.index);
 }
 
-// The first part of a model. Null: it is not wanted.
+// The first part of a model. Null: the model is not wanted.
 ModelAssembly* begin_model(Worker* worker, const LoadHead& load, const ModelPart& part) {
     const uint64_t name = Worker::name_of(load.key);
     const auto at = worker->models.find(name);
@@ -261,8 +261,8 @@ void take_lists(Worker* worker, const LoadHead& load) {
             worker->list_assemblies.erase(load.owner);
             continue;
         }
-        // One that the device has no room for is refused when it is whole; this bounds the host's
-        // memory.
+        // A list that the device has no room for is refused when it is whole; this bounds the
+        // host's memory.
         constexpr size_t bearable = size_t{64} << 20;
         demand(assembly.pages.size() + part.bytes <=
                    std::max(bearable, worker->device->memory().budget),
@@ -399,7 +399,7 @@ bool wants_model(const Worker* worker, const MirrorKey& key) {
     const auto at = worker->models.find(name);
     if (at != worker->models.end() && at->second.key == key && is_sent(at->second)) return false;
     if (!may_send(own_device, key, any_list, model_to_bring)) return false;
-    // The backend would take it for an answer.
+    // The backend would take such a slot for an answer.
     if (worker->refused.contains(name)) publish_refused(own_device, key, 0);
     return true;
 }

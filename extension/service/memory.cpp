@@ -54,7 +54,7 @@ int count_devices() {
     int numbers[most_devices];
     const int named = parse_devices(settings.devices, numbers);
     if (named > 0) return named;
-    // Once: shared memory and workers must agree.
+    // Read once: shared memory and workers must agree.
     static const int gpus = cuda_library_is_there() ? std::clamp(count_gpus(), 1, most_devices) : 1;
     return gpus;
 }
@@ -339,7 +339,7 @@ SearchSlot* take_block_slot(ServiceDevice* device) {
     if (!take_free_block(device, block_slot, &block)) return nullptr;
     SearchSlot* slot = slot_of_block(device, block);
     const int number = slot_number(device, slot);
-    // An answer that was never taken is left over from a process that had gone wrong.
+    // A process that crashed may have left an answer that it never took.
     change_state(slot, SlotState::done, SlotState::free);
     if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free) ||
         pg_atomic_read_u32(in_hand(device, number)) != 0) {
@@ -411,7 +411,7 @@ void wake_worker(const ServiceDevice* device) {
 }
 
 void set_worker_state(ServiceDevice* device, WorkerState state) {
-    // A worker that is started again in vain does not renew it.
+    // A worker that is restarted and fails does not renew the time.
     if (pg_atomic_read_u32(&device->worker_state) != static_cast<uint32>(state))
         device->since = GetCurrentTimestamp();
     pg_memory_barrier();
@@ -556,7 +556,7 @@ void repair_rings() {
         pg_atomic_uint64* owner = block_owner(own_device, i);
         uint64 word = pg_atomic_read_u64(owner);
         if (!is_left(word)) continue;
-        // The owner's word has its process: a new backend in the same slot has another.
+        // The owner names the process, too: a new backend in the same slot is another.
         if (word != no_owner && !pg_atomic_compare_exchange_u64(owner, &word, no_owner)) continue;
         ring_push(blocks, i);
         some = true;

@@ -27,7 +27,7 @@ uint64 name_of(Oid database, Oid index) {
     return uint64{database} << 32 | index;
 }
 
-// Of the index in this database, and in no other of the same number.
+// The build as it is published. OIDs of databases are reused, so it tells their incarnations apart.
 uint64 build_of(const MirrorKey& key) {
     return key.build ^ key.incarnation * UINT64CONST(0x9e3779b97f4a7c15);
 }
@@ -65,7 +65,7 @@ HeldIndex* take_place(const ServiceDevice* device, uint64 name) {
     HeldIndex* place = nullptr;
     for (HeldIndex& held : ways_of(device, name)) {
         if (pg_atomic_read_u64(&held.name) == 0) return &held;
-        // Of an index that was here before the worker was restarted, and was perhaps dropped since.
+        // Left by an earlier worker; the index may have been dropped since.
         if (pg_atomic_read_u32(&held.lists) == 0) place = &held;
     }
     return place;
@@ -104,7 +104,7 @@ Copies find_copies(const MirrorKey& key, bool all, uint32 among = PG_UINT32_MAX)
             continue;
         }
         if (!held && !all) continue;
-        // A device that has an earlier build gets the new one.
+        // A device with an earlier build of the index gets the new one.
         const bool current = held && pg_atomic_read_u64(&held->build) == build_of(key);
         const uint32 resident = current ? pg_atomic_read_u32(&held->resident_lists) : 0;
         copies.most_resident = std::max(copies.most_resident, resident);
@@ -143,15 +143,15 @@ ServiceDevice* emptiest(const Copies& holders) {
     return count > 0 ? devices[least_loaded({loads, count})] : nullptr;
 }
 
-// The one device that an index belongs to. Null: it is away, or there is none.
+// The one device that an index belongs to. Null: that device does not serve, or there is none.
 ServiceDevice* home_of(const Copies& holders) {
     for (int i = 0; i < holders.count; ++i)
         if (holders.items[i].resident == holders.most_resident) return holders.items[i].device;
     return holders.away ? nullptr : emptiest(holders);
 }
 
-// Copies that are left from another placement go, once the one that stays has all lists. A worker
-// that is slow to forget one must not be told with every search: its queue would fill up.
+// Copies left from another placement are dropped once the copy that stays has all lists. A worker
+// that is slow to do so must not be told with every search: its queue would fill up.
 void drop_others(const MirrorKey& key, const Copies& holders, const ServiceDevice* home) {
     bool whole = false;
     for (int i = 0; i < holders.count; ++i) {
@@ -177,7 +177,7 @@ bool is_whole_enough(const Copies& copies, const Copy& copy) {
     return copy.resident > 0 && uint64{copy.resident} * 10 >= uint64{copies.most_resident} * 9;
 }
 
-// Adds the copies that are whole enough, or those that are not, the least busy first.
+// Adds the devices whose copies are whole enough, or those whose are not, the least busy first.
 void add_copies(const Copies& copies, bool whole, Route* route) {
     const Copy* chosen[most_devices];
     int count = 0;
@@ -327,7 +327,7 @@ void publish_held(ServiceDevice* device, const MirrorKey& key, const MirrorUse& 
     pg_atomic_write_u64(&held->batch_queries, use.batch_queries);
     pg_atomic_write_u64(&held->refused, 0);
     if (!is_new) return;
-    // Last: readers take no lock.
+    // Written last, because readers take no lock.
     pg_write_barrier();
     pg_atomic_write_u64(&held->name, name);
 }

@@ -1,4 +1,4 @@
-// Of the backends that see the same thing to do, one does it, and not too often.
+// Many backends see the same list or model to send: one of them sends it, at most once an interval.
 #pragma once
 
 #include "extension/service/service.h"

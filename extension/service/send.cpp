@@ -53,7 +53,7 @@ bool try_take_buffer(ServiceDevice* device, LoadKind kind, const MirrorKey& key)
     for (int i = 0; i < service->load_buffers; ++i) {
         LoadBuffer* buffer = service_load_buffer(device, i);
         uint32 expected = pg_atomic_read_u32(&buffer->state);
-        // No state at all is as good as free.
+        // An invalid state counts as free.
         if (expected == static_cast<uint32>(LoadState::filling) ||
             expected == static_cast<uint32>(LoadState::ready) ||
             !pg_atomic_compare_exchange_u32(&buffer->state, &expected,
@@ -309,7 +309,7 @@ bool send_floats(ServiceDevice* device, const MirrorKey& key, const ModelPart& p
     return true;
 }
 
-// False: the worker took not all of it, or did not want it.
+// False: the worker did not take all parts, or did not want the model.
 bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, const MirrorKey& key,
                 Deadline* deadline) {
     forget_at_abort(index);
@@ -341,7 +341,7 @@ bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, con
     return taken;
 }
 
-// Waits a little for what another backend sends. False: for too long.
+// Waits a little for parts that another backend sends. False: the deadline has passed.
 bool wait_for_others(Deadline* deadline) {
     ServiceDevice* device = deadline->device;
     const bool ends = must_stop_waiting(deadline);
@@ -364,7 +364,7 @@ bool bring_model(ServiceDevice* device, Relation index, const MetaPage& meta, bo
     }
     for (bool sent = false;;) {
         if (asked) {
-            // What came was lost, or did not help.
+            // Asked again after `sent`: the model was lost, or did not help.
             if (sent || !send_model(device, index, meta, key, deadline) ||
                 !wait_for_loads(deadline))
                 return false;

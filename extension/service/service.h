@@ -45,9 +45,9 @@
 // What the worker trusts. A backend that goes wrong may leave anything in what backends write: its
 // slots, its blocks, load buffers, rings, the queue of indexes to forget, the flag `suspect`. The
 // worker reads each number there once, checks the copy, and uses the copy; a search or a load that
-// is not sound fails by itself, and no other with it. A ring that is not sound is emptied by who
-// finds it so, and filled again by the worker from the states of slots, buffers and blocks. A block
-// belongs to one slot only (owns_block()), whatever the ring or a slot says.
+// is not sound fails alone. The process that finds a ring not sound empties it, and the worker
+// fills it again from the states of slots, buffers and blocks. A block belongs to one slot only
+// (owns_block()), whatever the ring or a slot says.
 // Trusted are locks and condition variables, without which nothing can be repaired; the owners of
 // blocks; what only the postmaster or the worker itself writes; and the columns of lists that are
 // sent, as PostgreSQL trusts what is in its shared buffers.
@@ -119,7 +119,7 @@ struct SearchSlot {
     MirrorSearch::Outcome outcome;
     uint32 found_count;
     uint32 taken;
-    uint32 missing_count;    // in the block
+    uint32 missing_count;    // lists in the block
     uint32 probed_count;     // in the block: `lists` if the answer is complete, else `probed`
     float left_out;          // if refined
     SearchedLists searched;  // if filtered
@@ -288,8 +288,8 @@ struct ServiceDevice {
     // Written by the worker when it starts and exits:
     pg_atomic_uint32 worker_state;  // WorkerState
     pid_t worker_pid;
-    // Of the worker's PGPROC, which outlives the worker: setting the latch of one that has exited
-    // wakes another process for nothing. Null: there is no worker.
+    // The latch is in the worker's PGPROC, which outlives the worker: after its exit, setting the
+    // latch at worst wakes another process for nothing. Null: there is no worker.
     Latch* worker_latch;
     TimestampTz since;       // of the state
     char why[service_text];  // why it does not serve
@@ -469,8 +469,7 @@ void wake_worker(const ServiceDevice* device);
 bool is_suspect(const ServiceDevice* device);
 // Whether it serves, and is not known to hang.
 bool is_available(const ServiceDevice* device);
-// Of one that is not available: whether it has been so for long enough that its indexes go to
-// others.
+// Whether an unavailable device has been down long enough to reassign its indexes.
 bool is_away_for_long(const ServiceDevice* device);
 // Whether any worker is serving.
 bool any_worker_serves();
@@ -496,7 +495,7 @@ void reset_statistics(Oid database);
 
 // forget.cpp: tells the workers that an index, or a whole database (index 0), no longer exists.
 void post_forget(Oid database, Oid index);
-// Tells one of them, which need not have it any longer.
+// Tells one worker to drop the index, which belongs to other devices now.
 void post_forget_to(ServiceDevice* device, Oid database, Oid index);
 // Called by a device's worker: pops the next request whose load buffers have all been loaded.
 bool take_forget(ServiceDevice* device, Forget* forget);

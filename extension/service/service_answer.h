@@ -9,7 +9,7 @@ namespace pgwarp {
 
 // A copy in the current memory context.
 struct ServiceAnswer {
-    // That gave it, and gets what it lacks. Null: several did, see `devices`.
+    // The device that answered; missing lists are sent to it. Null: several devices, see `devices`.
     ServiceDevice* device;
     const char* why;  // there is no answer
     Neighbor* found;
@@ -42,18 +42,18 @@ bool may_be_complete();
 
 // Begins an answer to a search for k candidates.
 void begin_answer(ServiceAnswer* answer, uint32 k);
-// Copies the answer in the slot, which begin_answer() has prepared for. False: it is none, or there
-// is no memory for it. `k` is what was asked for, `lists` those of the index. Reports no error: the
-// slot has a block.
+// Copies the answer in the slot, for which begin_answer() was called. False: the slot has none, or
+// there is no memory for it. `k` is what was asked for, `lists` those of the index. Reports no
+// error: the slot has a block.
 bool copy_answer(const SearchSlot* slot, uint32 k, uint32 lists, ServiceAnswer* answer);
 void free_answer(ServiceAnswer* answer);
 
 // The device that has, or should have, the i-th list of `probed`.
 ServiceDevice* device_of(const ServiceAnswer& answer, uint32 i);
 
-// Adds the candidates, at most k, of an answer that has other lists than `all`. Each has all
-// candidates up to its last one, or simply all; so has the union up to the nearest of these last
-// ones. `same_lists`: both may have some lists, too, and then the same candidates.
+// Adds the candidates, at most k, of an answer with other lists than `all`. Each answer has all
+// candidates of its lists up to its last one; the union has all up to the nearer of the two last
+// ones. `same_lists`: both may have some of the lists, and then the same candidates of these.
 void add_candidates(uint32 k, const ServiceAnswer& part, bool same_lists, ServiceAnswer* all);
 
 // The same of refined answers: the union has all candidates of both.

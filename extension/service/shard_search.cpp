@@ -20,7 +20,7 @@ struct AskedPart {
     WantedSearch search;
     int now;         // the device that is asked
     bool asks;       // it is asked in the next turn
-    bool got_model;  // from this search
+    bool got_model;  // this search has sent the model
     bool answered;
     ServiceAnswer answer;
 
@@ -34,7 +34,7 @@ struct Parts {
     bool sent_model;
 };
 
-// Whom else the search waits for, besides the device that is asked for this part.
+// Which other devices the search waits for, besides the one that is asked for this part.
 OtherDevices others_of(const Parts& parts, const AskedPart& part) {
     if (parts.count == 1) return part.has_another() ? OtherDevices::next : OtherDevices::none;
     return part.has_another() ? OtherDevices::both : OtherDevices::together;
@@ -55,8 +55,9 @@ bool ask_another(AskedPart* part) {
     return true;
 }
 
-// Asks for the parts of this turn, and sends the model to devices that lack it. True: some of these
-// have it now, or another device owns a part that has no answer: there is another turn.
+// Asks for the parts of this turn, and sends the model to devices that lack it. True: there is
+// another turn, because such a device has the model now, or a part without an answer has another
+// owner.
 bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const Deadline& deadline,
                Parts* parts) {
     AskedSearch searches[most_devices];
@@ -104,20 +105,21 @@ bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const
     return again;
 }
 
-// Asks until each part has an answer, or no device is left that could give it. Ends: a device is
-// asked once, and once more when it got the model.
+// Asks until each part has an answer, or no device is left to ask. Each device is asked at most
+// twice: the second time after it got the model.
 void ask_all(Relation index, const MetaPage& meta, const MirrorKey& key, Parts* parts,
              Deadline* deadline) {
     for (bool again = parts->count > 0; again && !is_over(*deadline);) {
         again = ask_parts(index, meta, key, *deadline, parts);
-        // Sending models to several devices may have taken all of it, though each gave signs of
+        // Sending models to several devices may have used up the time, though each gave signs of
         // life.
         if (again && insists_on_service()) *deadline = search_deadline();
     }
 }
 
-// Whether the complete answers have to name their lists, too. That of another part has one of
-// these, perhaps in another version; or a part has no answer, and none names its lists.
+// Whether the complete answers have to name their lists, too: the answer of another part may have
+// some of these lists, in another version; or a part has no answer, so its lists must be told
+// apart.
 bool need_versions(const Parts& parts, const Shards& shards) {
     uint32 complete = 0;  // parts, a bit each
     bool unanswered = false, named = false;
@@ -267,7 +269,7 @@ Merged merge_lists(const MirrorKey& key, const Given& given, const Shards& shard
         answer->devices[answer->probed_count] =
             static_cast<uint8>(covered_by >= 0 ? covered_by : owner);
         answer->probed[answer->probed_count++] = result;
-        // It lies elsewhere: first to its owner.
+        // The list is on another device: its owner has to get it first.
         if (covered_by >= 0 && owner_wants) add_notice(owner, {list, {}}, notices);
         for (int i = 0; owner_has && i < given.count; ++i) {
             const MirrorProbe* probe = probe_of(i);
@@ -324,7 +326,7 @@ Given named_answers(const Shards& shards, const Parts& parts) {
     Given given = {};
     for (uint32 i = 0; i < shards.parts; ++i) {
         const uint32 owners = shards.owners(i);
-        // Where none of them serves, the lists are for any.
+        // If no owner serves, any device may have the lists.
         given.owners[i] = owners == 0 ? 0 : __builtin_ctz(owners);
     }
     for (int i = 0; i < parts.count; ++i) {
@@ -345,7 +347,7 @@ Given named_answers(const Shards& shards, const Parts& parts) {
     return given;
 }
 
-// Puts the lists of answers that name them together. False: that is impossible.
+// Merges the lists of the answers that name them. False: that is impossible.
 bool merge_named(Relation index, const MetaPage& meta, const MirrorKey& key, const Shards& shards,
                  const Given& given, ServiceAnswer* answer, bool* repeated) {
     const uint32* ranks = match_lists(given, meta.lists);
@@ -391,12 +393,12 @@ bool merge_parts(Relation index, const MetaPage& meta, const MirrorKey& key, con
     return true;
 }
 
-// The search of one of several devices, which decides by the entries that it has, this share of
-// all. Where chance has put more of a query's near entries there than its share, it would end too
-// early: so it takes some lists more than one with all lists would.
+// Adapts the search to a device that has this share of all entries, and decides by these how many
+// lists it takes. If chance has put more of a query's near entries there than its share, the device
+// would end too early: so it takes a few more lists than a device with all lists would.
 void share_effort(double share, WantedSearch* search) {
     if (!(search->plan.threshold > 0) || share >= 1) return;
-    // Of the k nearest rows it has hardly ever more than this. Of few rows it may have all.
+    // The device hardly ever has more of the k nearest rows than this; of few rows it may have all.
     constexpr uint32 few_rows = 100;
     const auto rows = search->plan.k;
     const double expected = share * rows;
@@ -443,7 +445,7 @@ bool ask_shards(Relation index, const MetaPage& meta, const MirrorKey& key, cons
         AskedPart* part = &parts.items[i];
         part->search = wanted;
         part->search.range = shards.range(part->number);
-        // A search that may be continued wants to know the device of each list.
+        // A search that may be continued needs the device of each list.
         part->search.wants_versions |= wanted.filtered || !all || !may_be_complete();
         share_effort(share_of(shards, *part), &part->search);
         begin_answer(&part->answer, wanted.k);

@@ -34,7 +34,7 @@ std::span<ShardMap> ways_of(Oid database, Oid index) {
     return {service->shard_maps + static_cast<uint32>(name >> 32) % sets * shard_ways, shard_ways};
 }
 
-// What a map says, without what only its writers need.
+// A copy of a map, without the fields that only its writers need.
 struct KnownMap {
     MirrorKey key;
     Shards shards;
@@ -75,8 +75,8 @@ ShardMap* find_map(Oid database, Oid index, KnownMap* known) {
     return nullptr;
 }
 
-// Under ServiceShared::lock. Odd and then even, whatever it was: a backend that went mad may have
-// written it.
+// Under ServiceShared::lock. Makes `sequence` odd and then even whatever it was, as a damaged value
+// must not stay.
 void begin_write(ShardMap* map) {
     pg_atomic_write_u32(&map->sequence, pg_atomic_read_u32(&map->sequence) | 1);
     pg_write_barrier();
@@ -145,8 +145,8 @@ float memory_of(int device) {
     return static_cast<float>(std::max<int64>(budget > 0 ? budget : smallest_budget(), 1));
 }
 
-// Gives each member a part, in turn. A part that several own is larger than others by as much:
-// every device has the same work then.
+// Gives each member a part, in turn. The more members own a part, the larger it is: so every device
+// has the same work.
 Shards deal(uint32 members, uint32 parts) {
     Shards shards = {};
     shards.members = members;
@@ -264,8 +264,7 @@ uint64 bytes_of_others(const ServiceDevice* device, const MirrorKey& key) {
     return bytes;
 }
 
-// Whether each device has room for its part beside what it has of other indexes, with so much to
-// spare.
+// Whether each device has room for its part, times `spare`, beside its other indexes.
 bool fit(const Shards& shards, const MirrorKey& key, uint64 bytes, double spare) {
     for (int i = 0; i < service->devices; ++i) {
         if (!shards.has(i)) continue;
@@ -317,8 +316,9 @@ bool alike(const Shards& a, const Shards& b) {
     return same;
 }
 
-// Who owns what from now on. `copies`: parts may have several owners. Parts move only if it is
-// worth it: another device or more memory makes larger ones possible, or there is no room for them.
+// The owners of parts from now on. `copies`: parts may have several owners. Parts move only if it
+// is worth it: another device or more memory makes larger ones possible, or there is no room for
+// them.
 Shards next_shards(const ListSizes& sizes, const MirrorKey& key, uint32 members, bool copies,
                    const Shards* before) {
     const auto devices = static_cast<uint32>(__builtin_popcount(members));
@@ -346,7 +346,7 @@ bool may_measure(const MirrorKey& key, uint32 now) {
 // Whether 'auto' spreads an index of this size.
 bool is_too_large(uint64 bytes, bool was) {
     const auto budget = static_cast<uint64>(smallest_budget());
-    // One that was too large must be smaller by a quarter before it moves again.
+    // An index that was too large must be smaller by a quarter before it moves again.
     return budget > 0 && bytes > (was ? budget - budget / 4 : budget);
 }
 

@@ -64,8 +64,8 @@ bool find_shards(Relation index, const MetaPage& meta, const MirrorKey& key, Sha
 // The same without the relation, as it was last.
 bool known_shards(Oid database, Oid index, Shards* shards);
 
-// Bytes that Mirror::load() counts for a device, but that other devices have: it takes an index for
-// a whole one. `holds` says whether it counts an index at all.
+// Mirror::load() counts an index as a whole: the bytes of it that belong to other devices. `holds`
+// says whether load() counts an index at all.
 using HoldsIndex = bool(const ServiceDevice* device, const MirrorKey& key);
 int64 bytes_elsewhere(const ServiceDevice* device, HoldsIndex* holds);
 

@@ -46,7 +46,7 @@ void leave_service(int, Datum) {
             slot->found_count = slot->probed_count = 0;
             answer(static_cast<uint32>(i));
         } else if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::done)) {
-            // Another backend should have woken it, and may have given up.
+            // The backend that should have woken this one may have given up.
             wake_backend(backend_of(own_device, i));
         }
     }
@@ -199,7 +199,7 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum argument) {
         proc_exit(1);
     }
     if (!worker) {
-        // Of the GPUs of 'auto', the first has to say why there is none.
+        // With 'auto', only the first worker logs why there is no GPU.
         const bool quietly = opened == Attempt::done && device_number(own_device) > 0 &&
                              error.failure == OpenFailure::no_such_device &&
                              strcmp(settings.devices, "auto") == 0;

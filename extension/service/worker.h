@@ -24,7 +24,7 @@ extern "C" {
 
 namespace pgwarp {
 
-// What one backend has sent some parts of.
+// A model or a list of which a backend has sent some parts.
 struct Assembly {
     MirrorKey key{};
     int owner = 0;  // the backend
@@ -57,10 +57,10 @@ struct RefusedModel {
 
 struct Worker {
     std::unique_ptr<Device> device;
-    std::unique_ptr<Mirror> mirror;  // declared after the device, so destroyed before it
-    TimestampTz empty_since = 0;     // since when there is memory to give back; 0: there is none
+    std::unique_ptr<Mirror> mirror;      // declared after the device, so destroyed before it
+    TimestampTz empty_since = 0;         // since when there is memory to return; 0: there is none
     std::vector<MirrorSearch> searches;  // (slots)
-    // Of searches in hand: what a backend could change meanwhile.
+    // Searches in hand: a copy of the fields that a backend could change meanwhile.
     struct InHand {
         int block = -1;
         std::vector<PackedCondition> conditions;
@@ -84,7 +84,7 @@ struct Worker {
         return uint64_t{key.database} << 32 | key.index;
     }
     bool assembles() const { return !models.empty() || !list_assemblies.empty(); }
-    // Bytes of what was sent by half.
+    // Bytes of models and lists of which only some parts have arrived.
     size_t assembled() const {
         size_t bytes = 0;
         for (const auto& [name, model] : models) bytes += model.bytes();
