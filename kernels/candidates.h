@@ -65,8 +65,8 @@ class CandidateSelection {
 
     size_t count() const { return count_; }
 
-    // Rejects what is farther than `limit` from now on, and drops what was kept of it; but for the
-    // `least` nearest.
+    // From now on rejects candidates farther than `limit`, and drops those kept; the `least`
+    // nearest stay.
     void tighten(double limit, size_t least) {
         if (count_ <= least) return;
         std::nth_element(items_, items_ + least - 1, items_ + count_);

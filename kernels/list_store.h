@@ -75,8 +75,8 @@ struct ListQuery {
 // What a filtered search saw in the lists that it searched.
 struct SearchedLists {
     uint32_t passed;  // entries that pass the conditions
-    // 1: there are entries beyond those found. Where many are as far as each other, the found ones
-    // may be fewer than k all the same, even none: all or none of such entries are found.
+    // 1: there are entries beyond those found. Of equally far entries all or none are found: so if
+    // there are many of these, fewer than k may be found, even none.
     uint32_t more;
 };
 

@@ -116,7 +116,7 @@ void publish_device(const Worker* worker) {
     info.list_budget = static_cast<int64>(load.budget);
 }
 
-bool give_back_empty(Worker* worker) {
+bool return_empty_memory(Worker* worker) {
     constexpr int delay_ms = 3000;
     constexpr size_t max_kept = size_t{256} << 20;
     const DeviceMemoryUse use = worker->device->memory();

@@ -145,7 +145,7 @@ void serve(Worker* worker) {
         bool later = false;
         if (busy || !polls) {
             drop_stale_assemblies(worker);
-            later = give_back_empty(worker);
+            later = return_empty_memory(worker);
         }
         if (busy || polls) {
             may_sleep = false;

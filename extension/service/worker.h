@@ -158,7 +158,7 @@ void publish_device(const Worker* worker);
 // Returns empty segments to the device after some seconds, for other processes: after an index is
 // dropped, a build of another often follows. A few segments stay, so that not every change
 // allocates and frees memory. True: there will be memory to return later.
-bool give_back_empty(Worker* worker);
+bool return_empty_memory(Worker* worker);
 
 // --- answers.cpp
 

@@ -43,7 +43,7 @@ class Leaving {
     int device_;
 };
 
-// -1: unknown, or all are near.
+// The NUMA node of a device; -1: unknown, or there is only one node.
 int node_of(int device) {
     char bus_id[32] = "";
     if (cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device) != cudaSuccess) {

@@ -8,7 +8,7 @@
 namespace pgwarp::gpu {
 
 [[noreturn]] void fail(cudaError_t error, const char* what);
-// Throws DeviceFailure: the device is well, but not for this.
+// Throws DeviceFailure: the device works, but does not fit this operation.
 [[noreturn]] void refuse(const char* message);
 
 inline void check(cudaError_t error, const char* what) {

@@ -23,7 +23,7 @@ size_t budget_of(const DeviceOptions& options) {
     if (options.memory_budget != 0) return options.memory_budget;
     const size_t budget = most - std::min(most, share);
     if (sharers == 1) return budget;
-    // A part of the whole: what is free depends on how much the others have taken by now.
+    // A share of all memory: how much is free depends on what other workers have taken by now.
     const size_t all = total - std::min(total, rest + share);
     return std::min(budget, all / sharers);
 }

@@ -22,8 +22,8 @@ struct Launch {
     unsigned cluster = 1;  // blocks that run together and see each other's shared memory
 };
 
-// The first call of a kernel that may be launched early: by every thread, before it reads or writes
-// memory and before any return: a kernel that ends without it would let the next one start too
+// Every thread of a kernel that may start early calls this first, before it reads or writes memory
+// and before any return: a kernel that ends without the call would let the next one start too
 // early.
 __device__ __forceinline__ void wait_for_kernels_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -33,8 +33,8 @@ __device__ __forceinline__ void wait_for_kernels_before() {
 #endif
 }
 
-// Whether the current device takes what was compiled for 9.0 or later. Kernels may start early
-// then, and have clusters; in older code they do not wait for those before.
+// Whether the current device runs code compiled for 9.0 or later: kernels may start early then, and
+// have clusters. Older code would not wait for the kernels before.
 inline bool has_hopper_code() {
     const int capability = current_capability();
     for (const int compiled : {__CUDA_ARCH_LIST__})

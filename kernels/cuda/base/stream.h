@@ -63,8 +63,8 @@ class Stream {
     cudaStream_t stream_ = nullptr;
 };
 
-// A place in a stream that others wait for. Once it is reached, they need not: a wait takes time on
-// the device even if it is over.
+// A place in a stream that other streams wait for. Once it is reached, no wait is enqueued: a wait
+// takes time on the device even then.
 class Milestone {
   public:
     void record(cudaStream_t stream) {

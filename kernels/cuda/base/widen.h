@@ -7,7 +7,7 @@
 
 namespace pgwarp::gpu {
 
-// Halves on the device as floats. They are finite.
+// Converts halves, which are finite, to floats on the device.
 void widen(const float16* halves, size_t count, float* floats, cudaStream_t stream);
 
 class RowUpload {

@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(256) find_unproven_by_products(ProductCheck p)
         else
             farthest = max(farthest, static_cast<uint32_t>(key >> 32));
     }
-    // Free places among the candidates: every row is a candidate.
+    // Free places are left, so every row is a candidate.
     if (__any_sync(whole_warp, missing)) return;
     const float least = ordered_value(__reduce_max_sync(whole_warp, farthest));
     uint32_t largest = 0;

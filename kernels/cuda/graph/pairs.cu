@@ -12,9 +12,9 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// Candidates of one rectangle; one with more is left to the caller to cut.
+// Candidates of one rectangle; the caller cuts a rectangle that has more.
 constexpr size_t candidate_room = size_t{1} << 22;
-// More candidates of a rectangle take longer than the product that would leave fewer.
+// More candidates of a rectangle take longer than a more exact product, which leaves fewer.
 constexpr uint32_t many_candidates = 1u << 18;
 constexpr size_t largest_side = 16384;
 constexpr unsigned scan_threads = 256;
@@ -42,7 +42,7 @@ struct Scan {
 // What the limit needs of a row.
 struct RowTerms {
     float squared, length;
-    float off;  // by how much halves may be away from the row
+    float off;  // at most the distance of the row from its halves
 };
 
 __device__ __forceinline__ RowTerms terms_of(const Scan& s, float norm, uint32_t scale) {
@@ -53,9 +53,9 @@ __device__ __forceinline__ RowTerms terms_of(const Scan& s, float norm, uint32_t
     return {norm, length, 0x1.1p-11f * length + least};
 }
 
-// No pair within the bound has a greater value. Between rows of halves, whose norms are those given
-// then, distances are off by what both rows are (the triangle inequality), and the sums of products
-// by their rounding; norms have the same error.
+// No pair within the bound has a greater value. Values and norms of halves have three errors: the
+// distance is off by at most that of both rows from their halves (the triangle inequality), and the
+// sums of products and the norms by their rounding.
 __device__ __forceinline__ float greatest_value(const Scan& s, const RowTerms& a,
                                                 const RowTerms& b) {
     const float largest_a = bits_float(s.scales[0]), largest_b = bits_float(s.scales[1]);

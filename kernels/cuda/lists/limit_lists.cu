@@ -90,7 +90,7 @@ class QueryBlocks {
     __device__ uint32_t parts() const { return parts_; }
     __device__ uint32_t part() const { return part_; }
 
-    // A variable of shared memory, as the block of this number has it.
+    // The same variable of shared memory in the block of this number.
     template <typename T>
     __device__ const T* of(uint32_t part, const T* mine) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -40,7 +40,7 @@ struct CudaListBatch final : ListBatch {
           left_out_distances(wanted_shape.refined ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         shape.probes = std::min(shape.probes, lists);
-        // Adjacent, so that one copy takes them to the device, and one more the values if any.
+        // Adjacent, so that one copy takes all to the device, and one more the values if any.
         wanted = reinterpret_cast<ListQuery*>(input.data());
         conditions = reinterpret_cast<PackedCondition*>(input.data() + conditions_at(shape));
         values = reinterpret_cast<uint64_t*>(input.data() + values_at(shape, dims));
@@ -95,7 +95,7 @@ struct CudaListBatch final : ListBatch {
     Buffer<float> given_queries;
     Event finished;
     bool running = false;
-    // What it reads while it runs.
+    // The lists that the batch reads while it runs.
     struct InUse {
         CudaListStore* store;
         uint64_t serial;

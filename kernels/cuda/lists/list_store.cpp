@@ -136,10 +136,10 @@ class CudaListStore final : public ListStore {
     void free_retired() noexcept;
     void refresh_directory(Stream& stream);
     StoreView view() const;
-    // What the batch's queries want, of the stores that they have (mixed) or of this one.
+    // The shape of a search of the batch's queries in their stores (mixed), or in this one.
     SearchShape shape_of(CudaListBatch& batch, size_t queries,
                          std::span<CudaListStore* const> stores) const;
-    // Makes the lists as they are now known to the batch, which reads them until end_use().
+    // Gives the batch the directory of the lists as they are now, which it reads until end_use().
     void begin_use(CudaListBatch& batch);
     static void end_use(CudaListBatch& batch) noexcept;
     // Copies the queries to the device; true: by a kernel.

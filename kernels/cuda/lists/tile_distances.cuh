@@ -7,7 +7,7 @@
 
 namespace pgwarp::gpu {
 
-// What the distances of a tile's entries take.
+// Codes and offsets of a tile's entries.
 struct TileCodes {
     const uint4* codes;    // slice 0
     const float* offsets;  // padded as codes are

@@ -120,7 +120,7 @@ void ParentTiles::choose_near(const Blas& blas, cudaStream_t stream) {
     for (uint32_t p = 0; p < count_; ++p) {
         for (uint32_t i = 0; i < near; ++i) {
             const uint64_t id = near_parents[size_t{p} * near + i].id;
-            if (id >= count_) continue;  // no neighbor: numbers that are no numbers
+            if (id >= count_) continue;  // no neighbor: the centroid has NaN
             const auto other = static_cast<uint32_t>(id);
             for (uint32_t t = first_tile_[other]; t < first_tile_[other + 1]; ++t)
                 tiles.push_back(t);

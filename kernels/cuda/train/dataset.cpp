@@ -188,7 +188,7 @@ void DeviceRows::rotate(const Blas& blas, Buffer<float> matrix, uint32_t to, cud
     }
 }
 
-// Makes streamed rows resident where they fit by now; gives back what resident rows do not need.
+// Makes streamed rows resident where they fit by now; frees memory that resident rows do not need.
 void DeviceRows::settle(cudaStream_t stream) {
     if (resident()) return shrink(stream);
     const size_t floats = count_ * dims_;
@@ -218,7 +218,7 @@ void DeviceRows::shrink(cudaStream_t stream) {
         check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
         resident_ = std::move(smaller);
     } catch (const OutOfDeviceMemory&) {
-        // No room for both: the larger one stays.
+        // No room for two buffers: the larger one stays.
     }
 }
 
