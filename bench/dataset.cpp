@@ -68,8 +68,8 @@ std::string find_idx(const fs::path& directory, const std::string& part) {
 Files find_files(const DatasetRequest& request) {
     fs::path stem = request.name;
     if (request.name.find('/') == std::string::npos) stem = fs::path(request.directory) / stem;
-    for (const char* joint : {"_", "."}) {
-        const std::string prefix = stem.string() + joint;
+    for (const char* separator : {"_", "."}) {
+        const std::string prefix = stem.string() + separator;
         Files files{find_vectors(prefix + "base"), find_vectors(prefix + "query")};
         if (!files.base.empty() && !files.queries.empty()) return files;
     }

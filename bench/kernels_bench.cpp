@@ -333,11 +333,11 @@ void search(State& state) {
     std::vector<uint64_t> ids(count);
     for (size_t i = 0; i < count; ++i) ids[i] = i;
     constexpr uint32_t k = 10;
-    const Neighbor nobody{std::numeric_limits<float>::infinity(), 0};
+    const Neighbor none{std::numeric_limits<float>::infinity(), 0};
     std::vector<Neighbor> nearest(queries * k);
     const auto executor = make_cpu_executor(1, {});
     for (auto _ : state) {
-        std::fill(nearest.begin(), nearest.end(), nobody);
+        std::fill(nearest.begin(), nearest.end(), none);
         executor->exact_search({query_rows.data(), queries, rows.data(), count, ids.data(),
                                 static_cast<uint32_t>(dims), Metric::l2, k, nearest.data()});
     }

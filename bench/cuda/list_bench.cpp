@@ -155,7 +155,7 @@ class ListBench {
         return time;
     }
 
-    // The same where each query decides on its lists, of so many that it is offered.
+    // The same where each query decides on its lists, of the number it is offered.
     void run_deciding(size_t batch_size, uint32_t k, uint32_t probes, float threshold) {
         const auto batch = store_->make_batch({batch_size, k, probes});
         for (size_t q = 0; q < batch_size; ++q) {

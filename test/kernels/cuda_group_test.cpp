@@ -116,7 +116,7 @@ TEST_F(CudaGroup, ExactGraphsAreThoseOfOneDevice) {
                 ASSERT_EQ(lists[i].distance, truth[i].distance) << i;
             // Two sets, merged.
             const size_t border = count / 3;
-            auto merged = made.unset_lists(degree), expected = made.nobody(degree);
+            auto merged = made.unset_lists(degree), expected = made.unset_lists(degree);
             group.exact_merge(made.rows, border, degree, merged.data());
             one->exact_merge(made.rows, border, degree, expected.data());
             for (size_t i = 0; i < merged.size(); ++i)

@@ -25,7 +25,7 @@ sub recall_of
 # --- off is off
 recall_of('true', 50001, 50040, settings => '');
 is(value($node, 'SELECT count(*) FROM pgwarp_stat_audits()'), 0, 'nothing is audited where it is off');
-like(error_of($node, 'CREATE ROLE somebody; SET ROLE somebody; SET ivfpq.audit_every = 1'),
+like(error_of($node, 'CREATE ROLE reader; SET ROLE reader; SET ivfpq.audit_every = 1'),
 	qr/permission denied to set parameter "ivfpq.audit_every"/, 'it is not for everybody to set');
 
 # --- what audits say is what is true

@@ -140,7 +140,7 @@ cmp_ok(abs($recall - $after), '<', 0.05, "and their recall: $recall");
 
 # --- forgotten
 like(error_of($standby, "SELECT ivfpq_forget('m_v')"), qr/cannot execute ivfpq_forget\(\) during recovery/, 'a standby does not forget by itself');
-like(error_of($node, "CREATE ROLE somebody; GRANT SELECT ON m TO somebody; SET ROLE somebody; SELECT ivfpq_forget('m_v')"),
+like(error_of($node, "CREATE ROLE reader; GRANT SELECT ON m TO reader; SET ROLE reader; SELECT ivfpq_forget('m_v')"),
 	qr/permission denied|must be owner/, 'nor does everybody');
 is(correction($node, 'm'), $correction, 'which changes nothing');
 value($node, "SELECT ivfpq_forget('m_v')");

@@ -51,8 +51,8 @@ is(value($node, $seen), '1|1', 'a setting of the database reaches workers');
 is(value($node, "SET ivfpq.target_recall = 0.6; $seen"), '1|1', 'SET does not');
 is(value($node, "BEGIN; SET LOCAL citus.propagate_set_commands = 'local'; SET LOCAL ivfpq.target_recall = 0.6; $seen; COMMIT"), '0.6|0.6',
 	'SET LOCAL does, if it is told to');
-value($node, 'CREATE ROLE somebody; ALTER ROLE somebody SET ivfpq.target_recall = 0.8');
-is(value($node, "SELECT string_agg(result, ' ') FROM run_command_on_workers(\$\$SELECT setconfig FROM pg_db_role_setting WHERE setrole = 'somebody'::regrole\$\$)"),
+value($node, 'CREATE ROLE reader; ALTER ROLE reader SET ivfpq.target_recall = 0.8');
+is(value($node, "SELECT string_agg(result, ' ') FROM run_command_on_workers(\$\$SELECT setconfig FROM pg_db_role_setting WHERE setrole = 'reader'::regrole\$\$)"),
 	'{ivfpq.target_recall=0.8} {ivfpq.target_recall=0.8}', 'a setting of a role reaches workers');
 
 # --- a tenant on a shard of its own
