@@ -4,8 +4,8 @@
 // A backend hands a search over (records.cpp): the query, and the distances of what was found. A
 // background worker, which the first of them starts and which ends when it has nothing to do,
 // repeats the search (worker.cpp, repeat.cpp) and adds the result to the estimate of its index
-// (learn.cpp). Where the estimate says so, the worker raises the effort on the metapage, or gives
-// back what it had raised.
+// (learn.cpp). Where the estimate says so, the worker raises the effort on the metapage, or lowers
+// it again.
 //
 // This header declares all of their shared memory. One lock protects it, except for what the
 // comments say. Queries are in the ring of records only: no log, no file and no view shows them.

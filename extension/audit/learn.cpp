@@ -52,7 +52,7 @@ bool is_about(const AuditedIndex& entry, const MetaPage& meta, uint32 file) {
     return true;
 }
 
-// An estimate, which an entry of the table's size may replace.
+// An estimate of the table's rows; of a partial index, of its entries.
 double rows_now(Relation heap, Relation index) {
     const bool partial = RelationGetIndexPredicate(index) != NIL;
     BlockNumber pages;

@@ -50,7 +50,7 @@ bool older_than(TimestampTz time, int milliseconds) {
     return TimestampDifferenceExceeds(time, GetCurrentTimestamp(), milliseconds);
 }
 
-// Also lets go of records that no worker takes: their database may be gone.
+// Also drops records that no worker takes: their database may have been dropped.
 void drop_old_records() {
     AuditRecord record;
     while (first_record(&record) && older_than(record.at, oldest_record_ms)) drop_record(record);

@@ -74,7 +74,7 @@ void set_effort(const MetaPage& meta, const AuditRecord& record) {
     settings.executor = static_cast<int>(ExecutorChoice::automatic);
     settings.iterative_scan = static_cast<int>(IterativeScan::relaxed_order);
     const Effort effort = choose_effort(meta, record.k, with_conditions);
-    // A query that decides on its lists may have taken very few, and be wrong in that.
+    // A query that decides on its lists may have taken too few: at least the mean is repeated.
     const uint32 first = std::max(record.probes, mean_probes);
     settings.probes = static_cast<int>(times_effort(first, least_lists, effort.probes, meta.lists));
     settings.candidates =

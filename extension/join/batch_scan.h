@@ -37,7 +37,7 @@ struct BatchMemory {
     Size lists;
 };
 BatchMemory batch_memory();
-// Of the memory for lists, what one of several indexes has, by its part of all pages.
+// The part of the memory for lists that one of several indexes gets, by its part of all pages.
 Size memory_of_lists(Size all, int indexes, double part);
 
 // Installs the hook of the planner.

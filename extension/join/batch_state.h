@@ -29,7 +29,7 @@ struct BufferedRow {
 };
 
 struct BatchScan {
-    CustomScanState custom;  // first: PostgreSQL knows no more
+    CustomScanState custom;  // comes first, as PostgreSQL knows only this
     PlanState* child;
     TupleTableSlot* stored;  // for tuples of rows
     TupleTableSlot* result;  // virtual, as the node has promised
@@ -44,7 +44,7 @@ struct BatchScan {
     bool compares_all;       // all scans ask for the same, so that their rows can be compared
     SearchThreads* threads;  // of all batches; null until the first search
     uint32 k;                // rows that the batches find for each query
-    BatchScan* next;         // of those that give rows
+    BatchScan* next;         // in the list of scans whose rows joins ask for
     MemoryContextCallback callback;
 
     ParamExecData* parameters;  // of the row that the child returned last

@@ -20,7 +20,7 @@ namespace pgwarp {
 
 namespace {
 
-// The node below those that pass on all rows of it as they come, or none at all.
+// Skips pass-through nodes (Result, Subquery Scan).
 PlanState* below(PlanState* node) {
     while (node) {
         if (IsA(node, ResultState) && outerPlanState(node) && !node->qual)
@@ -33,7 +33,7 @@ PlanState* below(PlanState* node) {
     return node;
 }
 
-// The expression of the scan's query; null: a scan that is not one of those that are searched.
+// The expression of the scan's query; null: batches cannot search for this scan.
 ExprState* query_of(const IndexScanState* scan) {
     if (!scan->iss_RelationDesc || !is_ivfpq(scan->iss_RelationDesc) ||
         scan->iss_NumOrderByKeys != 1)
@@ -44,7 +44,7 @@ ExprState* query_of(const IndexScanState* scan) {
     return nullptr;
 }
 
-// Whether the scan has conditions, but that there is a vector, which all entries have.
+// Whether the scan has conditions other than IS NOT NULL on the vector, which all entries meet.
 bool has_conditions(const IndexScanState* scan) {
     if (scan->ss.ps.qual) return true;
     for (int i = 0; i < scan->iss_NumScanKeys; ++i)

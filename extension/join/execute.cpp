@@ -203,7 +203,8 @@ bool passes_conditions(void* argument, uint32 query, TupleTableSlot* row) {
 
 namespace {
 
-// Rows that a batch has found too few of are left to the scans; where these are many, all are.
+// Queries for which a batch found too few rows are left to the scans; if there are many of these,
+// all queries are.
 void count_incomplete(BatchScan* state) {
     uint32 incomplete = 0;
     for (uint32 query = 0; query < state->window_count; ++query)
@@ -488,7 +489,7 @@ TupleTableSlot* exec_custom(CustomScanState* node) {
         }
         read_batch(state, row);
     }
-    // Of more queries than a batch can have, the next ones.
+    // If there are more queries than a batch can have: the next ones.
     const int32 query = state->rows[state->next_row].query;
     const uint32 end = state->window_begin + state->window_count;
     if (state->searched && query >= 0 && static_cast<uint32>(query) >= end && !state->gave_up)
@@ -613,7 +614,7 @@ BatchMemory batch_memory() {
 }
 
 Size memory_of_lists(Size all, int indexes, double part) {
-    // Half of it by pages; of the other half all have the same, for models.
+    // Half of the memory is shared out by pages; the other half equally, for models.
     const double half = static_cast<double>(all) / 2;
     return static_cast<Size>(half / indexes + half * part);
 }

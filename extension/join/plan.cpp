@@ -82,7 +82,7 @@ List* parameters_of(const RelOptInfo* subquery) {
     return numbers;
 }
 
-// Whether a condition says only that there is a vector, which all entries have.
+// Whether a condition is IS NOT NULL on the vector, which all entries meet.
 bool has_no_effect(const IndexOptInfo* index, const Node* condition) {
     if (!IsA(condition, NullTest)) return false;
     const auto* test = reinterpret_cast<const NullTest*>(condition);
@@ -172,7 +172,7 @@ bool find_scans(Path* path, List* parameters, List** scans) {
                 path->pathtype != T_IndexScan || !has_simple_conditions(index, parameters))
                 return false;
             Node* order = static_cast<Node*>(linitial(index->indexorderbys));
-            // One query for all rows is no batch.
+            // A query that is the same for all rows is searched for once.
             if (has_other_parameter(order, parameters) || !has_parameter(order, parameters))
                 return false;
             *scans = lappend(*scans, index);
@@ -195,7 +195,7 @@ List* scans_of(const SubqueryScanPath* subquery, List* parameters) {
 
 // --- costs
 
-// What batches do for a scan.
+// What batches cost and save.
 struct BatchCosts {
     bool pays;
     double start;  // of reading the lists
@@ -209,10 +209,10 @@ bool is_served(Relation index) {
 
 BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
                     const BatchMemory& memory) {
-    // Measured (bench/notes/joins.md): of a query, where lists are scanned for several at once and
-    // rows are visited in the order of the table; where all rows are visited for all queries; where
-    // the service is asked for many at once; of copying an entry and of a number of the model, in
-    // tuples.
+    // Measured (bench/notes/joins.md). Parts of a scan's cost for each query: if lists are scanned
+    // for several queries at once and rows visited in the order of the table; if all rows are
+    // visited for all queries; if the service is asked for many at once. Then, in tuples, the cost
+    // of copying an entry, and a number of the model.
     constexpr double batched = 0.7;
     constexpr double all_at_once = 0.1;
     constexpr double asked_at_once = 0.5;

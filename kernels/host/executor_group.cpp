@@ -274,7 +274,7 @@ class DealtPass final : public RowPass {
     size_t finished_ = 0;
 };
 
-// What is not dealt out is the work of the first.
+// The first device does all work that is not shared out.
 class ExecutorGroup final : public ForwardingExecutor {
   public:
     explicit ExecutorGroup(std::vector<std::unique_ptr<Executor>> members)

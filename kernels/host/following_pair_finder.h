@@ -1,5 +1,5 @@
-// Finds pairs on whichever builder does the work now: that of a device, and once it has failed that
-// of another or of the CPU, which begins with the rectangle the device was asked for.
+// Finds pairs on the current builder: that of a device; after its failure that of another device or
+// of the CPU, which begins with the rectangle that failed.
 #pragma once
 
 #include "kernels/similar_pairs.h"

@@ -341,10 +341,10 @@ GraphTasks::~GraphTasks() {
     std::unique_lock lock(state.mutex);
     state.ending = true;
     state.changed.notify_all();
-    // Not where none runs: the flag may be raised by others meanwhile.
+    // Without running tasks nothing has to be interrupted, and others may raise the flag.
     if (!state.interrupt || state.running == 0) return;
-    // With a value of its own: a handler that raises the flag meanwhile, or has just done so, stays
-    // heard.
+    // Raises the flag with a value of its own: what a signal handler sets, before or after, is
+    // kept.
     constexpr std::sig_atomic_t raised_here = 2;
     static_assert(std::atomic_ref<std::sig_atomic_t>::is_always_lock_free);
     const std::atomic_ref flag(const_cast<std::sig_atomic_t&>(*state.interrupt));
@@ -374,7 +374,7 @@ size_t GraphTasks::finish() {
     if (!state.done.empty()) {
         const size_t number = state.done.front();
         state.done.pop_front();
-        // Memory of devices that have failed is for others meanwhile.
+        // Frees the memory of devices that have failed for other processes.
         if (state.threads > 0) state.group.state_->leave_failed();
         return number;
     }

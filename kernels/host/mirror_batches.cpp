@@ -150,7 +150,7 @@ bool Mirror::may_start(const WaitingLane& waiting) const {
     return room;
 }
 
-// Batches of a family's indexes count, mixed or not.
+// Counts batches of all indexes of the family, mixed or not.
 bool Mirror::may_start(const Group& group) const {
     size_t batches = 0;
     for (const Running& running : running_) {
@@ -240,7 +240,7 @@ bool Mirror::start_next(size_t most_searches) {
     return true;
 }
 
-// may_start() says that there is one.
+// There is a free slot, as may_start() has checked.
 Mirror::LaneSlot& Mirror::free_slot(const Group& group, Served& first) {
     const auto first_free = [](auto& slots) -> LaneSlot& {
         return *std::find_if(std::begin(slots), std::end(slots),

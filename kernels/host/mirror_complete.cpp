@@ -4,9 +4,9 @@
 // was read before the list itself was, the mirror has every change up to the index's count: all
 // that were counted before it was read.
 //
-// A batch takes this from what was compared before, as far as neither the index's count nor lists
-// of the mirror have changed since. While the index changes, one list that the mirror lacks changes
-// of is enough to know, and is looked at first.
+// Batches reuse earlier comparisons while neither the index's count nor lists of the mirror have
+// changed. While the index changes, one outdated list proves that the mirror is not complete: that
+// list is compared first.
 
 #include "kernels/host/mirror_served.h"
 
