@@ -25,15 +25,14 @@ BlockNumber add_blocks(BulkFile* file, int count) {
     alignas(4096) static char empty[BLCKSZ];
     const BlockNumber first = file->end;
     file->end += static_cast<BlockNumber>(count);
-    // Asks the next checkpoint for a sync.
-    smgrextend(RelationGetSmgr(file->relation), MAIN_FORKNUM, file->end - 1, empty, false);
+    smgrextend(RelationGetSmgr(file->relation), MAIN_FORKNUM, file->end - 1, empty, true);
     return first;
 }
 
 void end_bulk_file(const BulkFile& file) {
     // A checkpoint that began meanwhile lets recovery begin behind our records, and may have synced
     // the file before pages were written. Without one, the next checkpoint syncs all pages: it was
-    // asked to before this look at its pointer.
+    // asked to by write_bulk_pages(), before this look at its pointer.
     if (GetRedoRecPtr() != file.redo) smgrimmedsync(RelationGetSmgr(file.relation), MAIN_FORKNUM);
 }
 
@@ -51,7 +50,10 @@ void write_bulk_pages(Relation relation, BlockNumber first, int count, char* pag
     for (int i = 0; i < count; ++i) {
         const BlockNumber block = first + static_cast<BlockNumber>(i);
         compat_set_checksum(page(i), block);
-        smgrwrite(RelationGetSmgr(relation), MAIN_FORKNUM, block, page(i), true);
+        // The last page of each segment of the file asks for a sync of this, when the others are
+        // written: a checkpoint that is under way may have served an earlier request.
+        const bool more = i + 1 < count && (block + 1) % RELSEG_SIZE != 0;
+        smgrwrite(RelationGetSmgr(relation), MAIN_FORKNUM, block, page(i), more);
     }
 }
 
