@@ -3,9 +3,8 @@
 #include <functional>
 
 #include "kernels/polling_order.h"
-#include "kernels/workers.h"
 #include "extension/graph/distinct.h"
-#include "extension/graph/job.h"
+#include "extension/graph/threads.h"
 
 extern "C" {
 #include "common/hashfn.h"

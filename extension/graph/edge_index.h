@@ -2,7 +2,8 @@
 // (see its nbtree/README), which is the same from 12 on.
 #pragma once
 
-#include "extension/graph/edge_task.h"
+#include "extension/graph/bulk_pages.h"
+#include "extension/graph/edge_layout.h"
 
 namespace pgwarp {
 

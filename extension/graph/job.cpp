@@ -11,10 +11,6 @@ extern "C" {
 
 namespace pgwarp {
 
-int graph_threads() {
-    return 1 + max_parallel_maintenance_workers;
-}
-
 void start_builder(GraphJob* job, Size count, uint32 dims, bool exact) {
     // Pairs that NN-Descent compares for a row: those of its samples, over a few iterations.
     constexpr double descent_pairs = 1000;

@@ -6,7 +6,7 @@
 #include "extension/graph/edge_writer.h"
 #include "extension/graph/device.h"
 #include "extension/graph/set.h"
-#include "extension/guard.h"
+#include "extension/graph/threads.h"
 
 namespace pgwarp {
 
@@ -19,23 +19,12 @@ struct GraphJob {
     GraphMaker maker;  // from start_builder()
 };
 
-// As in a build's training: one thread for each process of a maintenance command.
-int graph_threads();
-
 // Opens job->maker for a graph of `count` rows. Closed by end_builder(), or with the current memory
 // context.
 void start_builder(GraphJob* job, Size count, uint32 dims, bool exact);
 // The same, to compare this many pairs of values.
 void start_builder_for(GraphJob* job, double values);
 void end_builder(GraphJob* job);
-
-// Runs kernels that may throw Interrupted. Their output is then lost, so the statement is canceled.
-template <typename Function>
-void run_graph_kernel(Function&& function) {
-    if (guarded_until_interrupt(function)) return;
-    CHECK_FOR_INTERRUPTS();
-    ereport(ERROR, (errcode(ERRCODE_QUERY_CANCELED), errmsg("canceling statement")));
-}
 
 Edge* alloc_lists(Size count, uint32 degree);
 

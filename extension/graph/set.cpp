@@ -3,11 +3,10 @@
 #include <vector>
 
 #include "kernels/knn_graph.h"
-#include "kernels/workers.h"
-#include "extension/graph/job.h"
 #include "extension/graph/metric.h"
 #include "extension/graph/progress.h"
 #include "extension/graph/set.h"
+#include "extension/graph/threads.h"
 #include "extension/table/parallel_reader.h"
 #include "extension/util/large_memory.h"
 
