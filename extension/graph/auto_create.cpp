@@ -4,6 +4,9 @@
 // that it depends on the graph, follows renames, and dumps the name the graph has then. An
 // automatic dependency beside it lets DROP TABLE g take the triggers along.
 
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/knn_graph.h"
 #include "extension/graph/auto.h"
 #include "extension/graph/index.h"
@@ -82,6 +85,18 @@ void check_unique(const KeptGraph& kept, Relation table) {
                  errhint("Make the column the primary key, or UNIQUE, and not DEFERRABLE.")));
 }
 
+// A search for a key would find another one.
+void check_collation(const KeptGraph& kept) {
+    Oid type, collation;
+    int32 typmod;
+    get_atttypetypmodcoll(kept.table, get_attnum(kept.table, kept.key), &type, &typmod, &collation);
+    if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
+        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                        errmsg("column \"%s\" of table \"%s\" has a nondeterministic collation",
+                               kept.key, get_rel_name(kept.table)),
+                        errdetail("It does not tell all keys apart.")));
+}
+
 void check_owner(const KeptGraph& kept, Relation table, Oid owner) {
     if (table->rd_rel->relowner == owner) return;
     ereport(ERROR,
@@ -113,6 +128,7 @@ void check_kept_table(const KeptGraph& kept, Oid owner) {
                         errhint("Use ALTER TABLE ... NO FORCE ROW LEVEL SECURITY.")));
     check_column(kept, kept.key);
     check_column(kept, kept.vector);
+    check_collation(kept);
     check_unique(kept, table);
     relation_close(table, AccessShareLock);
 }
@@ -214,23 +230,36 @@ Oid table_of_trigger(const char* condition) {
                : InvalidOid;
 }
 
+namespace {
+
+// Whether the trigger of the graph is of this table, column, metric and k.
+bool agrees(const KeptGraph& kept, const Trigger& trigger) {
+    const char* wanted[] = {kept.key, kept.vector, sql_name(kept.metric), psprintf("%u", kept.k)};
+    if (table_of_trigger(trigger.tgqual) != kept.table || trigger.tgnargs != lengthof(wanted))
+        return false;
+    return std::equal(trigger.tgargs, trigger.tgargs + trigger.tgnargs, wanted,
+                      [](const char* a, const char* b) { return strcmp(a, b) == 0; });
+}
+
+}  // namespace
+
 void check_agreement(const KeptGraph& kept, Oid function) {
     Relation graph = relation_open(kept.graph, NoLock);
     const TriggerDesc* triggers = graph->trigdesc;
     bool found = false;
     for (int i = 0; triggers && i < triggers->numtriggers; ++i) {
         const Trigger& trigger = triggers->triggers[i];
-        found =
-            found || (trigger.tgfoid == function && table_of_trigger(trigger.tgqual) == kept.table);
+        found = found || (trigger.tgfoid == function && agrees(kept, trigger));
     }
     relation_close(graph, NoLock);
     if (!found)
-        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                        errmsg("graph \"%s\" is not kept by table \"%s\"", get_rel_name(kept.graph),
-                               get_rel_name(kept.table)),
-                        errdetail("It has no trigger that names the table."),
-                        errhint("Make the graph with knn_graph_create(..., auto => true), or drop "
-                                "the table's triggers with knn_graph_stop().")));
+        ereport(ERROR,
+                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                 errmsg("graph \"%s\" is not kept by table \"%s\"", get_rel_name(kept.graph),
+                        get_rel_name(kept.table)),
+                 errdetail("It has no trigger that names the table, its columns, metric and k."),
+                 errhint("Make the graph with knn_graph_create(..., auto => true), or drop "
+                         "the table's trigger.")));
 }
 
 }  // namespace pgwarp

@@ -68,6 +68,7 @@ void search_for(Repair* repair, const KeptRows& rows, uint32 most, Candidates* c
     for (Size i = 0; i < rows.count; ++i) {
         CHECK_FOR_INTERRUPTS();
         const Size list = find_list(repair->own, rows.keys[i]);
+        if (list == repair->own.count) continue;
         repair->present[list] = true;
         for (uint32 j = 0; j < near.counts[i]; ++j) {
             const NearRow& found = near.rows[i * most + j];

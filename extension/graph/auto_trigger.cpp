@@ -18,7 +18,7 @@
 #include "extension/util/signature.h"
 
 extern "C" {
-#include "access/table.h"
+#include "access/htup_details.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
@@ -31,6 +31,7 @@ extern "C" {
 #include "utils/lsyscache.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 }
 
 namespace pgwarp {
@@ -149,6 +150,15 @@ ChangedKeys read_changed(const KeptGraph& kept, TriggerData* data) {
     return changed;
 }
 
+// Invalid: the relation was removed.
+Oid owner_of(Oid relation) {
+    HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
+    if (!HeapTupleIsValid(tuple)) return InvalidOid;
+    const Oid owner = reinterpret_cast<Form_pg_class>(GETSTRUCT(tuple))->relowner;
+    ReleaseSysCache(tuple);
+    return owner;
+}
+
 // Not by a lock of the graph's table, which would keep VACUUM out, or end it, at each statement.
 // The lock that is taken behind it excludes knn_graph_append().
 void lock_kept_graph(const KeptGraph& kept) {
@@ -158,13 +168,6 @@ void lock_kept_graph(const KeptGraph& kept) {
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("relation with OID %u does not exist", kept.graph),
                         errdetail("The graph was removed by another transaction.")));
-}
-
-Oid owner_of(Oid relation) {
-    Relation opened = table_open(relation, NoLock);
-    const Oid owner = opened->rd_rel->relowner;
-    table_close(opened, NoLock);
-    return owner;
 }
 
 void check_before_repair(const KeptGraph& kept, Oid function) {
@@ -212,7 +215,9 @@ void keep_graph(TriggerData* data) {
     KeptGraph kept = read_trigger(data);
     CommandCounterIncrement();
     PushActiveSnapshot(GetLatestSnapshot());
-    check_kept_table(kept, owner_of(kept.table));
+    // Also before locks are taken: whoever may add triggers to a table could name any graph.
+    const Oid owner = owner_of(kept.graph);
+    check_kept_table(kept, OidIsValid(owner) ? owner : owner_of(kept.table));
     kept.names = names_in_graph(kept.graph);
     const bool empties = TRIGGER_FIRED_BY_TRUNCATE(data->tg_event);
     const ChangedKeys changed = empties ? ChangedKeys{} : read_changed(kept, data);
@@ -262,10 +267,14 @@ PGWARP_FUNCTION(pgwarp_knn_graph_stop) {
     const char* schema =
         quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
+    // Triggers that others have on their tables are theirs to drop; without the graph's own they do
+    // nothing.
     const char* query = psprintf(
         "SELECT t.tgname::pg_catalog.text, t.tgrelid FROM pg_catalog.pg_trigger AS t "
+        "JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid "
         "WHERE t.tgfoid OPERATOR(pg_catalog.=) %s::pg_catalog.regprocedure "
-        "AND (t.tgrelid OPERATOR(pg_catalog.=) %u OR t.oid OPERATOR(pg_catalog.=) ANY (SELECT "
+        "AND (t.tgrelid OPERATOR(pg_catalog.=) %u OR pg_catalog.pg_has_role(c.relowner, 'USAGE') "
+        "AND t.oid OPERATOR(pg_catalog.=) ANY (SELECT "
         "d.objid FROM pg_catalog.pg_depend AS d "
         "WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass AND "
         "d.refobjid OPERATOR(pg_catalog.=) %u AND d.classid OPERATOR(pg_catalog.=) "

@@ -208,6 +208,11 @@ SELECT wrong FROM state('g_lists', 'items', 6);
 DROP TABLE graph;
 SELECT count(*) FROM pg_trigger WHERE tgrelid = 'items'::regclass;
 SELECT count(knn_graph_create('g', 'items', 'id', 'v', 6, auto => true));
+-- A trigger that differs from the graph's in k.
+CREATE TRIGGER shorter AFTER INSERT ON items REFERENCING NEW TABLE AS n WHEN ('g'::regclass IS NOT NULL)
+    EXECUTE FUNCTION knn_graph_keep('id', 'v', 'l2', '1');
+INSERT INTO items SELECT 2004, vec(2004, 12);
+DROP TRIGGER shorter ON items;
 DROP TABLE items;
 SELECT count(*) > 0, count(DISTINCT src) FROM g;
 SELECT count(*) FROM pg_trigger WHERE tgrelid = 'g'::regclass;
@@ -237,5 +242,16 @@ CREATE TRIGGER own AFTER INSERT ON good REFERENCING NEW TABLE AS n WHEN ('g'::re
     EXECUTE FUNCTION knn_graph_keep('id', 'v', 'l2', '6');
 INSERT INTO good VALUES (1, '[1, 2, 3]');
 SELECT error_of('SELECT knn_graph_keep()');
+-- Keys that a collation takes for equal; where PostgreSQL is built without ICU, there are none.
+CREATE FUNCTION refuses_folded_keys() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+    CREATE TABLE folded (id text COLLATE any_case PRIMARY KEY, v vector(3));
+    RETURN error_of('SELECT knn_graph_create(''x'', ''folded'', ''id'', ''v'', 3, auto => true)') =
+        '0A000 column "id" of table "folded" has a nondeterministic collation | It does not tell all keys apart.';
+EXCEPTION WHEN feature_not_supported OR undefined_object THEN
+    RETURN true;
+END $$;
+SELECT refuses_folded_keys();
 DROP SCHEMA knn_graph_auto_other CASCADE;
 DROP SCHEMA knn_graph_auto_test CASCADE;
