@@ -9,8 +9,9 @@
 //
 // Other queries may be unlike rows (OutsideQueries). One whose nearest list is far away has all
 // distances alike, and a threshold greater in proportion. And where each row has its neighbors in
-// its own list, rows say nothing of queries that have none: a query with a greater radius than
-// nearly all rows has the threshold that rows need whose own list is left out.
+// its own list, rows say nothing of queries that have none. Two things tell such a query: a radius
+// greater than that of nearly all rows, or a nearest list that is farther, in units of the radius,
+// than that of nearly all rows. It has the threshold that rows need whose own list is left out.
 //
 // The radius is renewed in waves: after 1, 4, 16, 64, ... lists. Until the next wave the query
 // decides by the radius and by the share of entries that passed as the wave before left them. So a
@@ -33,14 +34,16 @@ namespace pgwarp {
 
 // Thresholds are those of one rule. An index keeps the number of the rule that it was measured
 // with: raise it with every change of scores, of the radius, of waves or of the errors of codes.
-inline constexpr uint8_t list_rule = 4;
+inline constexpr uint8_t list_rule = 5;
 
 // When a query is not like rows, and what it needs then. With the shift.
 struct OutsideQueries {
     // Behind this distance of the nearest list, thresholds grow with it.
     float nearest = std::numeric_limits<float>::infinity();
-    // A greater radius needs at least this threshold.
+    // A greater radius, or a nearest list at more than this share of the radius, needs at least
+    // this threshold.
     float radius = std::numeric_limits<float>::infinity();
+    float share_of_radius = std::numeric_limits<float>::infinity();
     float threshold = 0;
 };
 
@@ -74,7 +77,8 @@ PGWARP_HOST_DEVICE float list_score(float distance, float nearest, float radius,
 PGWARP_HOST_DEVICE float counted_share(const ListPlan& plan, float nearest, float radius) {
     const OutsideQueries& outside = plan.outside;
     float share = 1;
-    if (radius > outside.radius && outside.threshold > plan.threshold)
+    const bool has_no_list = radius > outside.radius || nearest > outside.share_of_radius * radius;
+    if (has_no_list && outside.threshold > plan.threshold)
         share = plan.threshold / outside.threshold;
     if (nearest > outside.nearest) share *= sqrtf(outside.nearest / nearest);
     return share;

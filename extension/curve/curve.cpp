@@ -309,15 +309,27 @@ CodeErrors measured_errors(const CurveTally& tally) {
     return errors;
 }
 
+// The share of the rows that may be taken for queries unlike rows, by each of two signs.
+constexpr double few_rows = 0.05;
+
+UsualShares measured_shares(const CurveTally& tally) {
+    UsualShares shares = {};
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        shares.of_radius[k] =
+            tally.all.wanted[k] > 0
+                ? static_cast<float>(exceeded_by(tally.share_of_radius[k], few_rows))
+                : std::numeric_limits<float>::infinity();
+    return shares;
+}
+
 UsualQueries measured_usual(const CurveGrid& grid, const CurveTally& tally) {
-    constexpr double few = 0.05;
     // Where nearly all are found, few misses say little of the threshold.
     constexpr double most = 0.95;
     UsualQueries usual = {};
     usual.nearest = grid.nearest;
     for (int k = 0; k < RecallCurve::ks; ++k)
         usual.radius[k] = tally.all.wanted[k] > 0
-                              ? static_cast<float>(exceeded_by(tally.radius[k], few))
+                              ? static_cast<float>(exceeded_by(tally.radius[k], few_rows))
                               : std::numeric_limits<float>::infinity();
     double before = 0;  // recall
     for (int t = 0; t < tried_thresholds && tally.outside_queries > 0; ++t) {
@@ -344,6 +356,7 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally) {
     if (tally.all.wanted[0] == 0) return measured;
     measured.errors = measured_errors(tally);
     measured.usual = measured_usual(grid, tally);
+    measured.usual_shares = measured_shares(tally);
     const CurveEffort& effort = tally.effort;
     ereport(DEBUG1,
             (errmsg_internal("%.0f queries of the curve to %u probes, codes of %u: %.3f s to rank "
@@ -353,10 +366,12 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally) {
                              effort.ranking, effort.placing, effort.scanning, effort.entries,
                              effort.counting)));
     ereport(DEBUG1,
-            (errmsg_internal("nearest list at %g, radius for 10 rows %g, threshold of %.0f queries "
-                             "without their own list %g over the share that is missed",
+            (errmsg_internal("nearest list at %g, radius for 10 rows %g, nearest list at %g of it, "
+                             "threshold of %.0f queries without their own list %g over the share "
+                             "that is missed",
                              measured.usual.nearest, measured.usual.radius[1],
-                             tally.outside_queries, measured.usual.outside)));
+                             measured.usual_shares.of_radius[1], tally.outside_queries,
+                             measured.usual.outside)));
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (tally.all.wanted[k] == 0) continue;
         curve.queries[k] = static_cast<uint32>(tally.all.queries[k]);

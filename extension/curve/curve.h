@@ -16,6 +16,7 @@ struct MeasuredCurve {
     RecallCurve curve;
     CodeErrors errors;
     UsualQueries usual;
+    UsualShares usual_shares;
 };
 // About the largest norm of a row, as far as queries and their neighbors tell. 0: not needed.
 float largest_norm_of(const MetaPage& meta, const CurveQuery* queries, uint32 count);
@@ -25,6 +26,7 @@ inline void set_curve(MetaPage* meta, const MeasuredCurve& measured) {
     meta->curve = measured.curve;
     meta->errors = measured.errors;
     meta->usual = measured.usual;
+    meta->usual_shares = measured.usual_shares;
     meta->list_rule = list_rule;
 }
 

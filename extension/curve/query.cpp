@@ -379,8 +379,14 @@ void count_errors(const Neighbors& n, uint32 k, double kth_code, double shift,
     }
 }
 
-void count_radius(float radius, float shift, double* bins) {
-    if (std::isfinite(radius)) ++bins[error_bin((radius + shift) / distance_unit(shift))];
+// What the query is like, for k neighbors with this radius, where the nearest list is at `nearest`.
+void count_usual(int k, float radius, float nearest, float shift, CurveTally* tally) {
+    if (!std::isfinite(radius)) return;
+    const double own = double{radius} + shift;
+    ++tally->radius[k][error_bin(own / distance_unit(shift))];
+    // Near duplicates have a radius of about 0.
+    const double share = (double{nearest} + shift) / std::max(own, 1e-30);
+    ++tally->share_of_radius[k][error_bin(share)];
 }
 
 // The most rows that the query measures.
@@ -485,7 +491,7 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
         if (!measures(*n, k)) continue;
         const uint32 rows = std::min(RecallCurve::k_values[k], n->count);
         const float kth = walk.near.distance_of(rows);
-        count_radius(kth, walked.shift, tally->radius[k]);
+        count_usual(k, kth, ranked.terms[ranked.order[0]], walked.shift, tally);
         if (std::isfinite(kth)) count_errors(*n, rows, kth, walked.shift, &tally->errors[k]);
     }
     if (query.self != 0 && (whole || grid.looked_up >= probes))

@@ -90,6 +90,7 @@ struct CurveTally {
     CodeErrorBins errors[RecallCurve::ks];
     // What rows are like as queries (UsualQueries), counted as errors are.
     double radius[RecallCurve::ks][error_bins];
+    double share_of_radius[RecallCurve::ks][error_bins];
     // The same as in CurveCounts, of rows that do not see their own list, which is the nearest: of
     // whole queries.
     double outside_hits[tried_thresholds];

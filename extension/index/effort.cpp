@@ -42,7 +42,7 @@ class MeasuredRecall {
   public:
     // `by_query`: by thresholds; else one number of lists for all.
     MeasuredRecall(const MetaPage& meta, double k, bool by_query)
-        : curve_(meta.curve), errors_(meta.errors), usual_(meta.usual), by_query_(by_query) {
+        : meta_(meta), curve_(meta.curve), by_query_(by_query) {
         const int last = last_k(curve_);
         low_ = last;
         while (low_ > 0 && RecallCurve::k_values[low_] > k) --low_;
@@ -74,17 +74,15 @@ class MeasuredRecall {
         return std::exp(
             between([&](int k) { return std::log(double{curve_.threshold[k][step]}); }));
     }
-    // The radius that hardly any row exceeds.
-    float usual_radius() const {
-        return static_cast<float>(
-            std::exp(between([&](int k) { return std::log(std::max(usual_.radius[k], 1e-30f)); })));
-    }
+    // The radius that hardly any row exceeds, and the share of it that its nearest list is at.
+    float usual_radius() const { return between_logs(meta_.usual.radius); }
+    float usual_share() const { return between_logs(meta_.usual_shares.of_radius); }
     // Errors of codes that this share of the k nearest rows exceeds.
     Effort::Errors code_errors(double share) const {
         const auto of = [&](const auto& errors) {
             return static_cast<float>(between([&](int k) { return error_of(errors[k], share); }));
         };
-        return {of(errors_.beyond_row), of(errors_.beyond_code)};
+        return {of(meta_.errors.beyond_row), of(meta_.errors.beyond_code)};
     }
     Effort::Errors greatest_code_errors(double share) const {
         const auto of = [&](const auto& errors) {
@@ -93,7 +91,7 @@ class MeasuredRecall {
                 greatest = std::max(greatest, error_of(errors[k], share));
             return static_cast<float>(greatest);
         };
-        return {of(errors_.beyond_row), of(errors_.beyond_code)};
+        return {of(meta_.errors.beyond_row), of(meta_.errors.beyond_code)};
     }
 
   private:
@@ -102,6 +100,10 @@ class MeasuredRecall {
     double between(OfK of_k) const {
         const double low = of_k(low_);
         return part_ == 0 ? low : low + (of_k(high_) - low) * part_;
+    }
+    float between_logs(const float* of_k) const {
+        return static_cast<float>(
+            std::exp(between([&](int k) { return std::log(std::max(of_k[k], 1e-30f)); })));
     }
     static double error_of(const float* errors, double share) {
         const double at = std::clamp(-std::log2(share) - 1, 0.0, CodeErrors::shares - 1.0);
@@ -127,9 +129,8 @@ class MeasuredRecall {
         return curve_.error[k] * std::sqrt(recall * (1 - recall) / curve_.queries[k]);
     }
 
+    const MetaPage& meta_;
     const RecallCurve& curve_;
-    const CodeErrors& errors_;
-    const UsualQueries& usual_;
     const bool by_query_;
     int low_, high_;
     double part_ = 0;
@@ -195,6 +196,7 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
         std::ceil(point.between(measured, [&](uint32 step) { return measured.probes(step); })));
     effort.threshold = static_cast<float>(threshold_for(measured, point, wanted));
     effort.outside = {far_nearest(meta.usual.nearest), measured.usual_radius(),
+                      measured.usual_share(),
                       static_cast<float>(margin_of_others * meta.usual.outside / (1 - wanted))};
     effort.candidates = static_cast<uint32>(
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));

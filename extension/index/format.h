@@ -184,6 +184,13 @@ struct UsualQueries {
 };
 static_assert(sizeof(UsualQueries) == 24);
 
+// The distance of the nearest list, over the radius: 95% of the rows have no greater share.
+// Measured with UsualQueries, by list_rule 5 and later.
+struct UsualShares {
+    float of_radius[RecallCurve::ks];
+};
+static_assert(sizeof(UsualShares) == 16);
+
 // What live searches taught, those with conditions and those without apart: see audit/.
 struct LearnedEffort {
     // Added to the logit of the target, by the measured k that is nearest to the search's: searches
@@ -237,7 +244,8 @@ struct MetaPage {
     union {
         FirstCurve first_curve;  // before version 5
         struct {                 // from then on; zero if nothing was measured
-            uint8 unused[sizeof(FirstCurve) - sizeof(CodeErrors)];
+            uint8 unused[sizeof(FirstCurve) - sizeof(CodeErrors) - sizeof(UsualShares)];
+            UsualShares usual_shares;
             CodeErrors errors;
         };
     };

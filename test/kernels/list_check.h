@@ -292,7 +292,8 @@ inline std::pair<uint32_t, uint32_t> expected_lists(ListWorld& world, const List
         }
         if (!std::isinf(radius)) {
             double counted = 1;  // the share of the score, of queries unlike rows
-            if (radius > plan.outside.radius && plan.outside.threshold > plan.threshold)
+            if ((radius > plan.outside.radius || nearest > plan.outside.share_of_radius * radius) &&
+                plan.outside.threshold > plan.threshold)
                 counted = plan.threshold / plan.outside.threshold;
             if (nearest > plan.outside.nearest)
                 counted *= std::sqrt(plan.outside.nearest / nearest);

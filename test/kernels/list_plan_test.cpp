@@ -37,6 +37,13 @@ TEST(ListPlanTest, QueriesUnlikeRowsGoFurther) {
     // One that needs less than rows do is not held back.
     plan.outside.threshold = 50;
     EXPECT_TRUE(outside.takes(plan, 3, 3, 99));
+    // No greater radius, but the nearest list is as far as that.
+    plan.outside = {};
+    plan.outside.share_of_radius = 0.9f;
+    plan.outside.threshold = 400;
+    EXPECT_FALSE(near.takes(plan, 1, 0.8f, 200));
+    EXPECT_TRUE(near.takes(plan, 1, 1, 399));
+    EXPECT_FALSE(near.takes(plan, 1, 1, 401));
     // The nearest list is four times as far, and distances are squared: twice the threshold.
     plan.outside = {};
     plan.outside.nearest = 1;

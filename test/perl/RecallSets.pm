@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use IvfpqTest;
 
-our @EXPORT = qw(recall_node make_set make_index find_truth recall_of scan nearest is_at_least %sources);
+our @EXPORT = qw(recall_node make_set ask make_index find_truth recall_of scan nearest is_at_least %sources);
 
 # 200 queries at a target of 0.95 have a standard error of recall@10 below 0.006.
 my $queries = 200;
@@ -28,9 +28,17 @@ sub make_set
 	my ($set, $rows) = @_;
 	value($node, "SET client_min_messages = warning;
 		SELECT recall.make_source('$set', $rows, $queries, 32); SELECT recall.describe();
-		DROP TABLE IF EXISTS asked, truth;
-		CREATE TABLE asked AS SELECT * FROM recall.queries WHERE kind = 'held_out' ORDER BY id; ANALYZE asked;
-		CREATE TABLE truth (name text, query int, n int, d float8)");
+		DROP TABLE IF EXISTS truth; CREATE TABLE truth (name text, query int, n int, d float8)");
+	ask('held_out');
+	return;
+}
+
+# Queries of another kind (recall.describe()).
+sub ask
+{
+	my ($kind) = @_;
+	value($node, "SET client_min_messages = warning; DROP TABLE IF EXISTS asked;
+		CREATE TABLE asked AS SELECT * FROM recall.queries WHERE kind = '$kind' ORDER BY id; ANALYZE asked");
 	return;
 }
 
@@ -41,16 +49,17 @@ sub make_index
 	return;
 }
 
-# The ten nearest rows of each query among those that pass; `condition` is about row r and query q.
+# The nearest rows of each query among those that pass, ten or `limit`; `condition` is about row r and query q.
 sub find_truth
 {
-	my ($name, $condition) = @_;
+	my ($name, $condition, $limit) = @_;
+	$limit //= 10;
 	value($node, "INSERT INTO truth SELECT '$name', q.id, row_number() OVER (PARTITION BY q.id ORDER BY n.d), n.d
-		FROM asked AS q, LATERAL (SELECT r.v <-> q.v AS d FROM recall.rows AS r WHERE $condition ORDER BY d LIMIT 10) AS n");
+		FROM asked AS q, LATERAL (SELECT r.v <-> q.v AS d FROM recall.rows AS r WHERE $condition ORDER BY d LIMIT $limit) AS n");
 	return;
 }
 
-# The recall of answers (query, d): a row counts if it is as near as the last true one of ten, or of fewer where fewer pass.
+# The recall of answers (query, d): a row counts if it is as near as the last true one.
 sub recall_of
 {
 	my ($name, $answers, $settings) = @_;
@@ -82,8 +91,9 @@ sub is_at_least
 
 sub nearest
 {
-	my ($table, $condition) = @_;
-	return scan("SELECT r.v <-> q.v AS d FROM $table AS r WHERE $condition ORDER BY r.v <-> q.v LIMIT 10");
+	my ($table, $condition, $limit) = @_;
+	$limit //= 10;
+	return scan("SELECT r.v <-> q.v AS d FROM $table AS r WHERE $condition ORDER BY r.v <-> q.v LIMIT $limit");
 }
 
 1;
