@@ -107,6 +107,9 @@ $(KERNELS): $(BUILD)/kernels/configured FORCE
 	@env -u MAKEFLAGS -u MAKELEVEL cmake --build $(@D) --target pgwarp_all -j $(JOBS)
 pgwarp.so: $(KERNELS)
 
+# PGXS takes objects for secondary files, which are not made again for a library that is there.
+pgwarp.so: $(if $(filter-out $(wildcard $(OBJS)),$(OBJS)),FORCE)
+
 $(DATA_built): $(BUILD)/%.sql: sql/%.sql.in sql/pgwarp--0.2.0.sql sql/update.awk | $(BUILD)/needs
 	awk -f sql/update.awk sql/pgwarp--0.2.0.sql $< >$@.new
 	mv $@.new $@
