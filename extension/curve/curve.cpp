@@ -312,6 +312,54 @@ CodeErrors measured_errors(const CurveTally& tally) {
 // The share of the rows that may be taken for queries unlike rows, by each of two signs.
 constexpr double few_rows = 0.05;
 
+// The threshold with which rows without their own list find nearly all that they want, times the
+// share that they miss.
+float outside_threshold(const OutsideCounts& counts) {
+    // Where nearly all are found, few misses say little of the threshold.
+    constexpr double most = 0.95;
+    double found = 0;
+    double before = 0;  // recall
+    for (int t = 0; t < tried_thresholds && counts.queries > 0; ++t) {
+        if (counts.cut[t] > few_cut * counts.queries) break;
+        const double recall = counts.hits[t] / counts.queries;
+        const bool enough = recall >= most;
+        const double part = enough && t > 0 ? (most - before) / (recall - before) : 1;
+        const double threshold = std::exp(std::log(tried_threshold(t - 1)) * (1 - part) +
+                                          std::log(tried_threshold(t)) * part);
+        found = threshold * std::max(1 - recall, 1 - most);
+        if (enough) break;
+        before = recall;
+    }
+    return static_cast<float>(found);
+}
+
+// Of the first queries, and of the others where hardly any was skipped: a row that has all of its
+// neighbors in its own list is unlike one that has not.
+OutsideCounts outside_counts(const CurveTally& tally, int k) {
+    constexpr double few_skipped = 0.05;
+    OutsideCounts counts = tally.whole_outside[k];
+    const OutsideCounts& others = tally.outside[k];
+    if (others.skipped > few_skipped * (others.queries + others.skipped)) return counts;
+    for (int t = 0; t < tried_thresholds; ++t) {
+        counts.hits[t] += others.hits[t];
+        counts.cut[t] += others.cut[t];
+    }
+    counts.queries += others.queries;
+    return counts;
+}
+
+UsualQueries measured_usual(const CurveGrid& grid, const CurveTally& tally) {
+    UsualQueries usual = {};
+    usual.nearest = grid.nearest;
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        usual.radius[k] = tally.all.wanted[k] > 0
+                              ? static_cast<float>(exceeded_by(tally.radius[k], few_rows))
+                              : std::numeric_limits<float>::infinity();
+    for (int k = 0; k < outside_ks; ++k)
+        usual.outside = std::max(usual.outside, outside_threshold(outside_counts(tally, k)));
+    return usual;
+}
+
 UsualShares measured_shares(const CurveTally& tally) {
     UsualShares shares = {};
     for (int k = 0; k < RecallCurve::ks; ++k)
@@ -320,30 +368,6 @@ UsualShares measured_shares(const CurveTally& tally) {
                 ? static_cast<float>(exceeded_by(tally.share_of_radius[k], few_rows))
                 : std::numeric_limits<float>::infinity();
     return shares;
-}
-
-UsualQueries measured_usual(const CurveGrid& grid, const CurveTally& tally) {
-    // Where nearly all are found, few misses say little of the threshold.
-    constexpr double most = 0.95;
-    UsualQueries usual = {};
-    usual.nearest = grid.nearest;
-    for (int k = 0; k < RecallCurve::ks; ++k)
-        usual.radius[k] = tally.all.wanted[k] > 0
-                              ? static_cast<float>(exceeded_by(tally.radius[k], few_rows))
-                              : std::numeric_limits<float>::infinity();
-    double before = 0;  // recall
-    for (int t = 0; t < tried_thresholds && tally.outside_queries > 0; ++t) {
-        if (tally.outside_cut[t] > few_cut * tally.outside_queries) break;
-        const double recall = tally.outside_hits[t] / (tally.outside_queries * outside_rows);
-        const bool enough = recall >= most;
-        const double part = enough && t > 0 ? (most - before) / (recall - before) : 1;
-        const double threshold = std::exp(std::log(tried_threshold(t - 1)) * (1 - part) +
-                                          std::log(tried_threshold(t)) * part);
-        usual.outside = static_cast<float>(threshold * std::max(1 - recall, 1 - most));
-        if (enough) break;
-        before = recall;
-    }
-    return usual;
 }
 
 }  // namespace
@@ -366,12 +390,16 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally) {
                              effort.ranking, effort.placing, effort.scanning, effort.entries,
                              effort.counting)));
     ereport(DEBUG1,
-            (errmsg_internal("nearest list at %g, radius for 10 rows %g, nearest list at %g of it, "
-                             "threshold of %.0f queries without their own list %g over the share "
-                             "that is missed",
+            (errmsg_internal("nearest list at %g, radius for 10 rows %g, nearest list at %g of it",
                              measured.usual.nearest, measured.usual.radius[1],
-                             measured.usual_shares.of_radius[1], tally.outside_queries,
-                             measured.usual.outside)));
+                             measured.usual_shares.of_radius[1])));
+    for (int k = 0; k < outside_ks; ++k) {
+        const OutsideCounts counts = outside_counts(tally, k);
+        ereport(DEBUG1, (errmsg_internal(
+                            "k = %u: threshold of %.0f queries without their own list %g over "
+                            "the share that is missed",
+                            RecallCurve::k_values[k], counts.queries, outside_threshold(counts))));
+    }
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (tally.all.wanted[k] == 0) continue;
         curve.queries[k] = static_cast<uint32>(tally.all.queries[k]);

@@ -247,7 +247,7 @@ struct WalkedLists {
     static constexpr int waves = 11;
     static_assert(uint64{1} << 2 * (waves - 1) >= max_lists);
     float radius[RecallCurve::ks][waves];
-    float outside_radius[waves];  // behind the nearest list
+    float outside_radius[outside_ks][waves];  // behind the nearest list
 };
 
 // One number of lists for all queries.
@@ -313,9 +313,10 @@ void count_by_query(int k, const WalkedLists& walked, const ByDistance& sorted, 
 
 // The same for a row that does not see its own list. What it has to find is nearest by code: only
 // lists are measured here.
-void count_outside(const WalkedLists& walked, const OutsideEntries& nearest_others,
-                   CurveTally* tally) {
-    if (nearest_others.count < outside_rows) return;
+void count_outside(int k, const WalkedLists& walked, NearEntries* others, OutsideCounts* counts) {
+    const uint32 rows = RecallCurve::k_values[k];
+    if (others->count < rows) return;
+    others->distance_of(rows);
     ListPlan plan;
     plan.shift = walked.shift;
     const RankedLists& ranked = *walked.ranked;
@@ -329,15 +330,39 @@ void count_outside(const WalkedLists& walked, const OutsideEntries& nearest_othe
             while (next > uint64{4} << 2 * wave) ++wave;
             const auto entries = static_cast<float>(walked.ends[next - 1].entries - own);
             const ListWave decides =
-                ListWave::after(plan, entries, entries, walked.outside_radius[wave]);
+                ListWave::after(plan, entries, entries, walked.outside_radius[k][wave]);
             if (!decides.takes(plan, ranked.terms[ranked.order[next]], nearest, entries)) break;
             ++next;
         }
-        for (const OutsideEntries::Entry& entry : nearest_others.items)
-            tally->outside_hits[t] += entry.list_rank < next;
-        tally->outside_cut[t] += next == walked.count && !walked.all;
+        const auto found =
+            std::count_if(others->items, others->items + rows,
+                          [next](const WalkedEntry& entry) { return entry.list_rank < next; });
+        counts->hits[t] += static_cast<double>(found) / rows;
+        counts->cut[t] += next == walked.count && !walked.all;
     }
-    ++tally->outside_queries;
+    ++counts->queries;
+}
+
+// How many of the neighbors are behind the nearest list: no other entry there is nearer.
+uint32 count_behind(const Neighbors& n) {
+    return static_cast<uint32>(std::count_if(n.list_rank, n.list_rank + n.count, [](uint32 rank) {
+        return rank > 0 && rank != not_there;
+    }));
+}
+
+// What a query tells of rows without their own list: `behind` of its neighbors are in other lists.
+// `all`: it has looked up all codes.
+void count_outside(const Neighbors& n, const WalkedLists& walked, uint32 behind, bool all,
+                   NearEntries* others, OutsideCounts* counts) {
+    for (int k = 0; k < outside_ks; ++k) {
+        // Where few more neighbors are known than are wanted, those outside are seldom enough.
+        constexpr uint32 times = 10;
+        const uint32 rows = RecallCurve::k_values[k];
+        if (all || behind >= rows)
+            count_outside(k, walked, others, &counts[k]);
+        else if (n.count >= times * rows)
+            ++counts[k].skipped;
+    }
 }
 
 void count_query(const Neighbors& n, CurveCounts* counts) {
@@ -354,6 +379,10 @@ void take_radii(const Neighbors& n, int wave, CurveWalk* walk, WalkedLists* walk
     for (int k = 0; k < RecallCurve::ks; ++k)
         if (measures(n, k))
             walked->radius[k][wave] = walk->near.distance_of(RecallCurve::k_values[k]);
+}
+void take_outside_radii(int wave, CurveWalk* walk, WalkedLists* walked) {
+    for (int k = 0; k < outside_ks; ++k)
+        walked->outside_radius[k][wave] = walk->outside.distance_of(RecallCurve::k_values[k]);
 }
 
 int error_bin(double error) {
@@ -417,7 +446,7 @@ struct NeighborsByList {
 };
 
 void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const CurveQuery& query,
-                      bool whole, CurveTally* tally) {
+                      bool first, CurveTally* tally) {
     const Relation index = lists.index;
     const MetaPage& meta = lists.meta;
     auto* n = static_cast<Neighbors*>(palloc(sizeof(Neighbors)));
@@ -439,6 +468,9 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
     place_neighbors(lists, ranked, probes, table, n);
     const ByDistance sorted(*n);
     tally->effort.placing += watch.lap();
+    const uint32 behind = count_behind(*n);
+    const bool all_codes =
+        (first && behind < RecallCurve::k_values[outside_ks - 1]) || grid.looked_up >= probes;
 
     CurveWalk walk = {};
     walk.table = table;
@@ -447,6 +479,7 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
     walk.room = 4096;
     walk.items = static_cast<CurveWalk::Kept*>(palloc(walk.room * sizeof(CurveWalk::Kept)));
     walk.near.init(most_rows(*n));
+    walk.outside.init(RecallCurve::k_values[outside_ks - 1]);
     walk.page_distances =
         static_cast<float*>(palloc((layout_of(meta, 0).capacity + 8) * sizeof(float)));
     ListEnd* ends = static_cast<ListEnd*>(palloc(probes * sizeof(ListEnd)));
@@ -459,7 +492,7 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
         const uint32 list = ranked.order[rank];
         walk.list_term = ranked.terms[list];
         walk.list_rank = rank;
-        if (whole || rank < grid.looked_up) {
+        if (all_codes || rank < grid.looked_up) {
             walk_lists(index, meta, &list, 1, visitor);
             tally->effort.entries += lists.places.list_size(list);
         } else {
@@ -469,7 +502,7 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
         }
         ends[rank] = {walk.entries, walk.kept};
         if (rank == uint64{1} << 2 * outside_wave)
-            walked.outside_radius[outside_wave++] = walk.outside.radius();
+            take_outside_radii(outside_wave++, &walk, &walked);
         if (rank + 1 == uint64{1} << 2 * wave) take_radii(*n, wave++, &walk, &walked);
     }
     tally->effort.scanning += watch.lap();
@@ -494,8 +527,9 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
         count_usual(k, kth, ranked.terms[ranked.order[0]], walked.shift, tally);
         if (std::isfinite(kth)) count_errors(*n, rows, kth, walked.shift, &tally->errors[k]);
     }
-    if (query.self != 0 && (whole || grid.looked_up >= probes))
-        count_outside(walked, walk.outside, tally);
+    if (query.self != 0)
+        count_outside(*n, walked, behind, all_codes, &walk.outside,
+                      first ? tally->whole_outside : tally->outside);
     count_query(*n, all);
     tally->effort.counting += watch.lap();
 }
@@ -525,8 +559,7 @@ void tally_query(const CurveLists& lists, const CurveGrid& grid, const CurveQuer
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
-    const bool whole = number < grid.whole_queries;
-    tally_in_context(lists, grid, query, whole, tally);
+    tally_in_context(lists, grid, query, number < grid.whole_queries, tally);
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);
 }

@@ -39,7 +39,7 @@ struct CurveGrid {
     uint32 steps;
     uint32 probes[RecallCurve::max_steps];
     uint32 looked_up;      // the first lists of a query, whose codes it looks up
-    uint32 whole_queries;  // the first queries look up codes of all lists
+    uint32 whole_queries;  // the first queries may look up codes of all lists
     float nearest;         // distance of the nearest list, as UsualQueries has it
 };
 
@@ -50,6 +50,9 @@ inline double tried_threshold(int i) {
     constexpr double octaves = 0.6;
     return std::exp2(1 + octaves * i);
 }
+
+// For how many of the k of a curve rows are measured without their own list, the first ones.
+inline constexpr int outside_ks = 3;
 
 struct CurveCounts {
     double hits[RecallCurve::ks][RecallCurve::max_steps][RecallCurve::factors];
@@ -85,17 +88,22 @@ struct CodeErrorBins {
     double beyond_code[error_bins];
 };
 
+// Rows that do not see their own list, which is the nearest: what lists they need for k rows.
+struct OutsideCounts {
+    double hits[tried_thresholds];
+    double cut[tried_thresholds];
+    double queries;
+    double skipped;  // queries of whose farther lists too little is known
+};
+
 struct CurveTally {
     CurveCounts all;
     CodeErrorBins errors[RecallCurve::ks];
     // What rows are like as queries (UsualQueries), counted as errors are.
     double radius[RecallCurve::ks][error_bins];
     double share_of_radius[RecallCurve::ks][error_bins];
-    // The same as in CurveCounts, of rows that do not see their own list, which is the nearest: of
-    // whole queries.
-    double outside_hits[tried_thresholds];
-    double outside_cut[tried_thresholds];
-    double outside_queries;
+    OutsideCounts whole_outside[outside_ks];  // the first queries, of which none is skipped
+    OutsideCounts outside[outside_ks];        // the others
     CurveEffort effort;
 };
 // `number` is the query's index in the whole set; it decides whether the query is a whole one.

@@ -12,58 +12,41 @@
 
 namespace pgwarp {
 
-// The nearest distances of a walk, for radii.
-struct NearDistances {
-    Size most;     // kept
-    Size count;    // in `items`
-    float bound;   // not below this: farther than `most` others
-    float* items;  // (2 most)
+// An entry, and the rank of its list.
+struct WalkedEntry {
+    float distance;
+    uint32 list_rank;
+
+    bool operator<(const WalkedEntry& other) const { return distance < other.distance; }
+};
+
+// The nearest entries of a walk.
+struct NearEntries {
+    Size most;           // kept
+    Size count;          // in `items`
+    float bound;         // not below this: farther than `most` others
+    WalkedEntry* items;  // (2 most)
 
     void init(Size wanted) {
         most = wanted;
         count = 0;
         bound = std::numeric_limits<float>::infinity();
-        items = static_cast<float*>(palloc(2 * most * sizeof(float)));
+        items = static_cast<WalkedEntry*>(palloc(2 * most * sizeof(WalkedEntry)));
     }
-    void add(float distance) {
-        if (!(distance < bound)) return;
-        items[count++] = distance;
+    void add(const WalkedEntry& entry) {
+        if (!(entry.distance < bound)) return;
+        items[count++] = entry;
         if (count < 2 * most) return;
         std::nth_element(items, items + most - 1, items + count);
         count = most;
-        bound = items[most - 1];
+        bound = items[most - 1].distance;
     }
-    // The distance of the k-th nearest so far, k <= most; infinity: there are fewer.
+    // The distance of the k-th nearest so far, k <= most; infinity: there are fewer. The first k
+    // items are the k nearest then.
     float distance_of(Size k) {
         if (count < k) return std::numeric_limits<float>::infinity();
         std::nth_element(items, items + k - 1, items + count);
-        return items[k - 1];
-    }
-};
-
-inline constexpr uint32 outside_rows = 10;  // wanted of rows that do not see their own list
-// The nearest entries of all lists but the nearest one, as a heap, and in which list each is.
-struct OutsideEntries {
-    struct Entry {
-        float distance;
-        uint32 list_rank;
-    };
-    Entry items[outside_rows];
-    uint32 count;
-
-    static bool nearer(const Entry& a, const Entry& b) { return a.distance < b.distance; }
-    // The distance of the last, if there are as many.
-    float radius() const {
-        return count < outside_rows ? std::numeric_limits<float>::infinity() : items[0].distance;
-    }
-    void add(const Entry& entry) {
-        if (!(entry.distance < radius())) return;
-        if (count == outside_rows)
-            std::pop_heap(items, items + count, nearer);
-        else
-            ++count;
-        items[count - 1] = entry;
-        std::push_heap(items, items + count, nearer);
+        return items[k - 1].distance;
     }
 };
 
@@ -81,9 +64,9 @@ struct CurveWalk {
     Size kept;
     Size room;              // allocated
     float* page_distances;  // of all entries of one page
-    NearDistances near;
     uint32 list_rank;
-    OutsideEntries outside;
+    NearEntries near;
+    NearEntries outside;  // the nearest list
 
     void make_room(Size more) {
         if (kept + more <= room) return;
@@ -91,7 +74,7 @@ struct CurveWalk {
         items = static_cast<Kept*>(repalloc_huge(items, room * sizeof(Kept)));
     }
     void add(float distance, uint64 tid) {
-        near.add(distance);
+        near.add({distance, list_rank});
         if (list_rank > 0) outside.add({distance, list_rank});
         if (distance <= bound) items[kept++] = {distance, tid};
     }
@@ -106,7 +89,7 @@ inline void visit_page(void* state, uint32, Page page, const EntryLayout& layout
     scan_codes(walk->table, layout.m,
                {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
                walk->list_term, walk->page_distances);
-    const float farthest = std::max({walk->bound, walk->near.bound, walk->outside.radius()});
+    const float farthest = std::max({walk->bound, walk->near.bound, walk->outside.bound});
     for (uint32 i = 0; i < count; ++i) {
         const float distance = walk->page_distances[i];
         if (!(distance <= farthest) || tid_number(tids[i]) == walk->self) continue;

@@ -12,10 +12,6 @@ namespace {
 // Of what the target allows to miss, the share that codes may miss.
 constexpr double share_of_codes = 0.3;
 
-// Queries unlike rows get this many times the threshold that rows without their own list need, and
-// the errors that codes of rows have: what was measured is still about rows.
-constexpr double margin_of_others = 2;
-
 double codes_may_miss(double target) {
     return share_of_codes * (1 - target);
 }
@@ -197,14 +193,12 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
     effort.threshold = static_cast<float>(threshold_for(measured, point, wanted));
     effort.outside = {far_nearest(meta.usual.nearest), measured.usual_radius(),
                       measured.usual_share(),
-                      static_cast<float>(margin_of_others * meta.usual.outside / (1 - wanted))};
+                      static_cast<float>(meta.usual.outside / (1 - wanted))};
     effort.candidates = static_cast<uint32>(
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
     effort.errors = measured.code_errors(missed);
     effort.greatest_errors = measured.greatest_code_errors(missed);
-    constexpr auto margin = static_cast<float>(margin_of_others);
-    effort.outside_errors = {margin * effort.errors.beyond_row, margin * effort.errors.beyond_code};
     return effort;
 }
 

@@ -23,15 +23,14 @@ struct Effort {
     uint32 candidates;            // that are ranked: the mean, as measured
     float threshold;              // 0: every query takes `probes` lists
     OutsideQueries outside = {};  // for inner products as shares of the shift
-    // Errors of codes (CodeErrors) with that confidence: for k rows, the same of queries unlike
-    // rows, and the greatest of any k. Not by errors: `candidates` are ranked.
+    // Errors of codes (CodeErrors) with that confidence: for k rows, and the greatest of any k. Not
+    // by errors: `candidates` are ranked.
     bool by_error = false;
     struct Errors {
         float beyond_row;
         float beyond_code;
     };
     Errors errors = {};
-    Errors outside_errors = {};
     Errors greatest_errors = {};
 };
 
@@ -89,26 +88,33 @@ inline double code_units(Metric metric, double exact, float shift) {
 class CodeReach {
   public:
     // `kth_code`: the distance of the k-th nearest code, which is the radius. Of the k nearest
-    // rows, those that are nearer than the k-th have more room to err: less so where the query is
-    // unlike rows, and all are about as far; not at all where the wanted rows are the last of them
-    // (`last`), because others are dead or do not pass.
+    // rows, those that are nearer than the k-th have more room to err: not where the wanted rows
+    // are the last of them (`last`), because others are dead or do not pass; and the less, the
+    // farther away the query is than rows are from each other, as all are about as far then.
     CodeReach(const Effort& effort, double kth_code, float shift, bool last)
-        : errors_(last                                                      ? effort.greatest_errors
-                  : kth_code > effort.outside.radius * distance_unit(shift) ? effort.outside_errors
-                                                                            : effort.errors),
+        : errors_(last ? effort.greatest_errors : effort.errors),
+          times_(last ? 1 : growth(kth_code / (effort.outside.radius * distance_unit(shift)))),
           kth_code_(kth_code) {}
     // By the k-th row found so far.
-    double by_row(double kth) const { return reach(kth, errors_.beyond_row); }
+    double by_row(double kth) const { return reach(kth, times_ * errors_.beyond_row); }
     // Before any row was visited.
-    double by_code() const { return std::max(kth_code_, reach(kth_code_, errors_.beyond_code)); }
+    double by_code() const { return beyond_code(times_); }
     // While lists are walked: candidates beyond this are dropped. A query that would rank them has
     // to walk again, so this is far.
     double kept() const {
         constexpr double times = 2;
-        return std::max(kth_code_, reach(kth_code_, times * errors_.beyond_code));
+        return beyond_code(times * times_);
     }
 
   private:
+    // By how much errors are greater than those of rows, at this many times their radius.
+    static double growth(double radius) {
+        constexpr double most = 2;
+        return std::clamp(radius, 1.0, most);
+    }
+    double beyond_code(double times) const {
+        return std::max(kth_code_, reach(kth_code_, times * errors_.beyond_code));
+    }
     // A code at this distance is by the error beyond `kth` (CodeErrors).
     static double reach(double kth, double error) {
         const double root = (error + std::sqrt(error * error + 4 * std::max(kth, 0.0))) / 2;
@@ -116,6 +122,7 @@ class CodeReach {
     }
 
     Effort::Errors errors_;
+    double times_;
     double kth_code_;
 };
 // Candidates that a search keeps of its lists: more than most queries rank, as a query that ranks
