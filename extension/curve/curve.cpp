@@ -97,7 +97,7 @@ void cut_probe_grid(const CurveLists& lists, const CurveQuery* queries, uint32 c
     constexpr double little_work = 0x1p26;
     // Entries: half a second or so.
     constexpr double much_to_look_for = 0x1p29;
-    // The share of the lists in which a query looks up all codes, and the fewest lists.
+    // The share of the lists in which all queries look up all codes, and the fewest lists.
     constexpr double looked_up = 1.0 / 64;
     constexpr uint32 least_looked_up = 4;
     const auto steps_beyond = [grid](uint32 last) {

@@ -471,6 +471,9 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
     const uint32 behind = count_behind(*n);
     const bool all_codes =
         (first && behind < RecallCurve::k_values[outside_ks - 1]) || grid.looked_up >= probes;
+    // The radius is found among so many times the neighbors.
+    constexpr Size times = 16;
+    const Size near_entries = times * n->count;
 
     CurveWalk walk = {};
     walk.table = table;
@@ -492,7 +495,7 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
         const uint32 list = ranked.order[rank];
         walk.list_term = ranked.terms[list];
         walk.list_rank = rank;
-        if (all_codes || rank < grid.looked_up) {
+        if (all_codes || rank < grid.looked_up || walk.entries < near_entries) {
             walk_lists(index, meta, &list, 1, visitor);
             tally->effort.entries += lists.places.list_size(list);
         } else {
