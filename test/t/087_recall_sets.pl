@@ -74,6 +74,13 @@ for my $share (1000, 100)
 		}
 	}
 }
+# The rows that measure a thousand have the radius of all entries, as a search has: with that of their neighbors alone it
+# is measured far beyond where a search stops (0.68).
+find_truth('a thousand', 'true', 1000);
+for my $source (qw(pages mirror batch))
+{
+	is_at_least(recall_of('a thousand', nearest('plain', 'true', 1000), $sources{$source}), 0.94, "LIMIT 1000, $source");
+}
 # A cursor that is read on has the rows that a LIMIT would have given.
 value($node, "CREATE FUNCTION read_on(vector) RETURNS SETOF float8 LANGUAGE plpgsql AS \$\$
 	DECLARE
