@@ -13,7 +13,8 @@ CREATE OR REPLACE FUNCTION recall.uniform(i bigint, seed bigint) RETURNS float8
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (hashint8extended(i, seed) & 9007199254740991) / 9007199254740992.0::float8;
 
--- Three vectors of nearly normal numbers (sums of four uniform ones, variance 1), each with its weight.
+-- Three vectors of nearly normal numbers (sums of four uniform ones, variance 1), each with its weight. Equal numbers
+-- give equal vectors: rows of most sets have theirs in the second place, so what is to be independent of rows is in the third.
 CREATE OR REPLACE FUNCTION recall.mixed(
     dims int, i1 bigint, weight1 float8, i2 bigint, weight2 float8, i3 bigint, weight3 float8)
 RETURNS vector LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -125,16 +126,16 @@ BEGIN
     FROM recall.held_out AS a JOIN recall.held_out AS b ON b.id = (a.id + 1) % asked;
     -- The fourth neighbor of an eighth of the rows; the first may be the row itself.
     INSERT INTO recall.queries
-    SELECT 'noise', row_number() OVER () - 1, r.v + recall.mixed(dims, -2, 0, r.id, n.length / sqrt(dims), 0, 0)
+    SELECT 'noise', row_number() OVER () - 1, r.v + recall.mixed(dims, 0, 0, 0, 0, r.id * 4::bigint, n.length / sqrt(dims))
     FROM (SELECT * FROM recall.rows ORDER BY hashint8extended(id, 9), id LIMIT asked) AS r,
         LATERAL (SELECT s.v <-> r.v AS length FROM recall.source AS s
                  WHERE s.id % 8 = 0 AND s.id <> r.id ORDER BY s.v <-> r.v OFFSET 3 LIMIT 1) AS n;
     INSERT INTO recall.queries
     SELECT 'far', id, middle + recall.times(CASE WHEN id % 2 = 0 THEN v - middle
-        ELSE recall.times(l2_normalize(recall.mixed(dims, -4, 0, id, 1, 0, 0)), v <-> middle) END, 4)
+        ELSE recall.times(l2_normalize(recall.mixed(dims, 0, 0, 0, 0, id * 4 + 1, 1)), v <-> middle) END, 4)
     FROM recall.held_out;
     INSERT INTO recall.queries
-    SELECT 'random', id, recall.times(l2_normalize(recall.mixed(dims, -3, 0, id, 1, 0, 0)),
+    SELECT 'random', id, recall.times(l2_normalize(recall.mixed(dims, 0, 0, 0, 0, id * 4 + 2, 1)),
         (SELECT avg(vector_norm(v)) FROM recall.held_out)) FROM recall.held_out;
     UPDATE recall.queries AS q
     SET along = least(greatest((10000.0 * width_bucket(q.v <#> line, steps) / cardinality(steps))::int, 0), 9999),
