@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/common.h"
 #include "kernels/list_store.h"
@@ -78,11 +79,6 @@ inline void scale_thresholds(Effort* effort, double times) {
 
 // --- candidates. Distances by code are squared, and have the shift; so has `kth` here.
 
-// An exact distance as distances by code are.
-inline double code_units(Metric metric, double exact, float shift) {
-    return normalizes(metric) ? 2 * exact : exact + shift;
-}
-
 // The greatest distance by code that one of the k nearest rows has, but for those that codes may
 // miss.
 class CodeReach {
@@ -144,9 +140,22 @@ Size count_worth_ranking(Size count, Size k, const Effort& effort, float shift,
     return worth;
 }
 
-// Candidates are ranked in portions, nearest by code first: k of them, then those within reach of
-// the k-th row found so far, at most as many again. The end of the next portion; `ranked`: there is
-// none. Infinity: rows are lacking.
+// The distance by code, without the shift, up to which candidates are ranked, by the exact distance
+// of the k-th row found so far; infinity: rows are lacking. The others as for CodeReach.
+inline double ranking_reach(const Effort& effort, Metric metric, double kth, double kth_code,
+                            float shift, bool last) {
+    if (!effort.by_error) return -std::numeric_limits<double>::infinity();
+    if (std::isinf(kth)) return kth;
+    const CodeReach codes(effort, kth_code, shift, last);
+    return codes.by_row(normalizes(metric) ? 2 * kth : kth + shift) - double{shift};
+}
+// Whether candidates beyond those that were kept, which are this near at best, may be within reach.
+// Where rows are lacking, others look for them.
+inline bool reaches_beyond(double reach, double kept_until) {
+    return reach >= kept_until && !std::isinf(reach);
+}
+// Candidates are ranked in portions, nearest by code first: k of them, then those within reach, at
+// most as many again. The end of the next portion; `ranked`: there is none.
 template <class DistanceAt>
 Size next_portion(Size ranked, Size count, Size k, double reach, DistanceAt distance_at) {
     const Size most = std::min(count, std::max(2 * ranked, k));

@@ -337,20 +337,15 @@ Size dropped_candidates(const Search& search, uint32 query) {
     return static_cast<Size>(std::max<int64>(dropped, 0));
 }
 
-// The distance by code of the last candidate that the query ranks, by the rows found so far;
-// infinity: it lacks rows.
-double last_worth_ranking(const Search& search, const Block& block, uint32 place) {
-    constexpr double far = std::numeric_limits<double>::infinity();
-    if (!search.effort.by_error) return -far;
+// Of a query with candidates, by the rows found so far.
+double reach_of(const Search& search, const Block& block, uint32 place) {
     const uint32 query = block.queries[place];
-    const double kth = kth_distance(search, query);
-    if (std::isinf(kth)) return far;
     const PartCandidate* mine = block.found + Size{place} * block.room;
     const Size radius = std::min<Size>(block.counts[place], search.limit);
     const float shift = shift_of(search, query);
-    const CodeReach reach(search.effort, radius > 0 ? double{mine[radius - 1].distance} + shift : 0,
-                          shift, search.k < search.limit || dropped_candidates(search, query) > 0);
-    return reach.by_row(code_units(search.largest->metric, kth, shift)) - double{shift};
+    return ranking_reach(search.effort, search.largest->metric, kth_distance(search, query),
+                         double{mine[radius - 1].distance} + shift, shift,
+                         search.k < search.limit || dropped_candidates(search, query) > 0);
 }
 
 // Adds a candidate, unless it was pending, and has moved to a list since: all queries are offered
@@ -419,12 +414,11 @@ void rank_block(const Search& search, const Block& block, uint32* unsure, uint32
             // The query has no candidate, or none in the last portion.
             if (ranked[place] == ends[place]) continue;
             ranked[place] = ends[place];
-            const double last = last_worth_ranking(search, block, place);
-            ends[place] = next_portion(ranked[place], block.counts[place], search.limit, last,
+            const double reach = reach_of(search, block, place);
+            ends[place] = next_portion(ranked[place], block.counts[place], search.limit, reach,
                                        [mine](Size i) { return double{mine[i].distance}; });
             more |= ends[place] > ranked[place];
-            if (ranked[place] < block.room || std::isinf(last) ||
-                last < mine[block.room - 1].distance)
+            if (ranked[place] < block.room || !reaches_beyond(reach, mine[block.room - 1].distance))
                 continue;
             const uint32 query = block.queries[place];
             if (unsure) {

@@ -154,10 +154,6 @@ float code_shift(const ScanState* s) {
     return code_shift(s->meta, s->query.vector.values);
 }
 
-double code_units(const ScanState* s, double exact) {
-    return code_units(s->meta.metric, exact, code_shift(s));
-}
-
 double kth_distance(const ScanSearch& search, Size k, bool by_refinements) {
     const auto waiting_of = [by_refinements](const ScanState* s) {
         return by_refinements && s->refined.used ? s->refined.count : 0;
@@ -308,8 +304,8 @@ void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, boo
     const auto look_further = [&] {
         kth = kth_distance(search, k, parts[0].have_places);
         const bool last = std::any_of(search.parts, search.parts + search.count, wants_last);
-        const CodeReach codes(effort, largest->goal.kth_code, shift, last);
-        reach = std::isinf(kth) ? kth : codes.by_row(code_units(largest, kth)) - shift;
+        reach =
+            ranking_reach(effort, largest->meta.metric, kth, largest->goal.kth_code, shift, last);
         end = next_portion(order.at, order.count, k, reach,
                            [&order](Size i) { return order.items[i].distance; });
         return end > order.at;
@@ -325,8 +321,8 @@ void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, boo
     }
     free_order(order);
     for (int i = 0; i < count; ++i) {
-        parts[i].s->round.unsure = parts[i].ranked == parts[i].count &&
-                                   reach >= parts[i].known_until && !std::isinf(reach);
+        parts[i].s->round.unsure =
+            parts[i].ranked == parts[i].count && reaches_beyond(reach, parts[i].known_until);
         if (search.reads_beyond) rank_beyond(&parts[i], kth);
     }
 }

@@ -381,9 +381,7 @@ void rank_or_refine(IndexScanDesc scan, ScanState* s, Candidate* candidates, Siz
 // Drops duplicates, and candidates that the service or the pending list gave before; counts the
 // others. They are in the order of their TIDs then. Returns how many there are.
 Size new_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
-// Distances by code are in units of their own: squared, and shifted for inner products
-// (kernels/list_plan.h). What an exact distance is there, and the shift.
-double code_units(const ScanState* s, double exact);
+// What is added to distances by code (index/effort.h).
 float code_shift(const ScanState* s);
 // Notes that a candidate was visited, and whether its row is wanted. NaN: its code is unknown.
 void note_visit(ScanState* s, double by_code, bool passes);
