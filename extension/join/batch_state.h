@@ -20,6 +20,7 @@ struct SearchedIndex {
     IndexScanState* scan;
     KnnIndex index;
     KnnBatch* batch;  // null until the first search
+    NearestRows* found;
 };
 
 // A row that was read ahead.
@@ -41,7 +42,7 @@ struct BatchScan {
     ExprContext* query_context;
     SearchedIndex* indexes;
     int index_count;
-    bool compares_all;       // all scans ask for the same, so that their rows can be compared
+    bool compares_all;       // the k nearest rows of all indexes are all that is fetched
     SearchThreads* threads;  // of all batches; null until the first search
     uint32 k;                // rows that the batches find for each query
     BatchScan* next;         // in the list of scans whose rows joins ask for

@@ -72,8 +72,9 @@ bool add_index(BatchScan* state, PlanState* node) {
         state->query = query;
     else if (first.dims != index.dims || !type_of(first.index).stores_like(type_of(index.index)))
         return false;
+    index.part = static_cast<uint32>(state->index_count);
     SearchedIndex* added = &state->indexes[state->index_count++];
-    *added = {state, scan, index, nullptr};
+    *added = {state, scan, index, nullptr, nullptr};
     if (has_conditions(scan)) {
         const double rows = table_rows(index.heap, index.index);
         const double passing = scan->ss.ps.plan->plan_rows;
@@ -103,7 +104,8 @@ bool add_indexes(BatchScan* state, PlanState* node) {
     return merge->ms_nplans > 0;
 }
 
-// Whether all scans have one query and metric.
+// Whether all scans have one query and metric, and no conditions: where these leave too few rows
+// to a query, one of its scans may search by itself, and find others.
 bool has_one_query(const BatchScan* state) {
     const SearchedIndex& first = state->indexes[0];
     const auto order_of = [](const SearchedIndex& searched) {
@@ -112,21 +114,19 @@ bool has_one_query(const BatchScan* state) {
     const auto asked_by = [&](const SearchedIndex& searched) {
         return lsecond(static_cast<const OpExpr*>(linitial(order_of(searched)))->args);
     };
-    return std::all_of(state->indexes, state->indexes + state->index_count,
-                       [&](const SearchedIndex& searched) {
-                           return searched.index.metric == first.index.metric &&
-                                  equal(asked_by(searched), asked_by(first));
-                       });
+    return std::all_of(
+        state->indexes, state->indexes + state->index_count, [&](const SearchedIndex& searched) {
+            return !searched.index.check.passes && searched.index.metric == first.index.metric &&
+                   equal(asked_by(searched), asked_by(first));
+        });
 }
 
-// Whether a device may read all tables: no conditions, rows that it can name, and one query for all
-// of them, as it merges what is nearest.
+// Whether a device may read all tables: it merges what is nearest, and has to name all rows.
 bool fits_device(const BatchScan* state) {
     return state->compares_all && std::all_of(state->indexes, state->indexes + state->index_count,
                                               [](const SearchedIndex& searched) {
                                                   const KnnIndex& index = searched.index;
-                                                  return !index.check.passes &&
-                                                         index.vector_attribute > 0 &&
+                                                  return index.vector_attribute > 0 &&
                                                          has_heap_pages(index.heap);
                                               });
 }

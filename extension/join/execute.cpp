@@ -88,11 +88,13 @@ bool give_found_rows(IndexScanDesc scan, GivenRows* given) {
             !has_query(scan, state->vectors + static_cast<Size>(query) * dims, dims))
             return false;
         if (!is_complete(index->batch, in_window)) return false;
-        const KnnRows found = rows_of(index->batch, in_window);
-        given->count = found.count;
+        const KnnRows found = rows_of(*index->found, in_window);
+        given->count = 0;
         given->tids = static_cast<ItemPointerData*>(
             palloc(Max(Size{found.count}, Size{1}) * sizeof(ItemPointerData)));
-        for (uint32 i = 0; i < found.count; ++i) given->tids[i] = found.rows[i].place;
+        for (uint32 i = 0; i < found.count; ++i)
+            if (found.rows[i].part == index->index.part)
+                given->tids[given->count++] = found.rows[i].place;
         return true;
     }
     return false;
@@ -116,8 +118,13 @@ uint32 wanted_rows(const BatchScan* state) {
     return static_cast<uint32>(count + offset);
 }
 
-// False: batches do not pay, or do not fit into memory. They search one after the other, so each
-// has half of the memory for queries while it does; the other half keeps what they have found.
+// How many of the indexes have rows of their own.
+int index_groups(const BatchScan* state) {
+    return state->compares_all ? 1 : state->index_count;
+}
+
+// False: batches do not pay, or do not fit into memory. If several have rows of their own, each has
+// half of the memory for queries while it searches; the other half keeps what they have found.
 bool open_batches(BatchScan* state) {
     if (state->gave_up) return false;
     if (state->indexes[0].batch) return true;
@@ -137,10 +144,11 @@ bool open_batches(BatchScan* state) {
         SearchedIndex& index = state->indexes[i];
         const double part = RelationGetNumberOfBlocks(index.index.index) / std::max(pages, 1.0);
         index.batch = try_knn_batch(index.index, k,
-                                    {state->index_count > 1 ? memory.queries / 2 : memory.queries,
+                                    {index_groups(state) > 1 ? memory.queries / 2 : memory.queries,
                                      memory_of_lists(memory.lists, state->index_count, part)},
                                     state->threads);
         state->gave_up = !index.batch;
+        index.found = i < index_groups(state) ? open_nearest_rows(k) : state->indexes[0].found;
     }
     PopActiveSnapshot();
     MemoryContextSwitchTo(before);
@@ -149,8 +157,8 @@ bool open_batches(BatchScan* state) {
 
 uint32 most_queries(const BatchScan* state) {
     uint32 most = UINT32_MAX;
-    if (state->index_count > 1) {
-        const Size bytes = static_cast<Size>(state->index_count) * found_bytes(state->k);
+    if (index_groups(state) > 1) {
+        const Size bytes = static_cast<Size>(index_groups(state)) * found_bytes(state->k);
         most = static_cast<uint32>(std::clamp<Size>(batch_memory().queries / 2 / bytes, 1, most));
     }
     for (int i = 0; i < state->index_count; ++i)
@@ -218,14 +226,21 @@ void count_incomplete(BatchScan* state) {
     state->gave_up = incomplete > state->window_count / 4;
 }
 
-// Searches all indexes, as one where their rows are compared.
-void search_indexes(const BatchScan* state, const float* vectors) {
+// Searches all indexes, as one where their rows are compared, or ranks what a device has found.
+void search_indexes(const BatchScan* state, const float* vectors, const FoundPlaces& near) {
     auto* batches =
         static_cast<KnnBatch**>(palloc(static_cast<Size>(state->index_count) * sizeof(KnnBatch*)));
     for (int i = 0; i < state->index_count; ++i) batches[i] = state->indexes[i].batch;
-    const int at_once = state->compares_all ? state->index_count : 1;
-    for (int i = 0; i < state->index_count; i += at_once)
-        search_batches(batches + i, at_once, vectors, state->window_count);
+    const int groups = index_groups(state);
+    const int at_once = state->index_count / groups;
+    for (int i = 0; i < groups; ++i) {
+        NearestRows* found = state->indexes[i].found;
+        begin_rows(found, state->window_count);
+        if (!near.places) search_batches(batches + i, at_once, vectors, found);
+        for (int j = i; j < i + at_once && near.places; ++j)
+            rank_batch(batches[j], vectors, near, found);
+        sort_rows(found, state->indexes[i].index);
+    }
     pfree(batches);
 }
 
@@ -234,12 +249,9 @@ void search_window(BatchScan* state, uint32 begin) {
     state->window_begin = begin;
     state->window_count = std::min(state->query_count - begin, most_queries(state));
     const Size first = begin;
-    const float* vectors = state->vectors + first * state->indexes[0].index.dims;
-    if (!state->near.places) search_indexes(state, vectors);
-    for (int i = 0; i < state->index_count && state->near.places; ++i)
-        rank_batch(state->indexes[i].batch, vectors, state->window_count,
-                   {state->near.places + first * state->near.most, state->near.found + first,
-                    state->near.most, static_cast<uint32>(i)});
+    FoundPlaces near = state->near;
+    if (near.places) near = {near.places + first * near.most, near.found + first, near.most};
+    search_indexes(state, state->vectors + first * state->indexes[0].index.dims, near);
     state->searched = true;
     state->queries += state->window_count;
     ++state->batches;

@@ -37,8 +37,6 @@ void close_knn_batch(KnnBatch* batch);
 void expect_queries(KnnBatch* batch, uint32 count);
 // The most queries of one search_batch(): memory has room for them and for the caller's vectors.
 uint32 most_queries(const KnnBatch* batch);
-// Bytes that a query keeps of a search until the next one.
-Size found_bytes(uint32 k);
 // The fewest for which the next search is cheaper than a scan each.
 uint32 least_queries(const KnnBatch* batch);
 
@@ -52,16 +50,33 @@ struct KnnEffort {
 };
 KnnEffort effort_of(const KnnBatch* batch);
 
-// Searches for these queries, (query_count)(dims), in several indexes of one table. All have the
-// same k. If their candidates can be compared, this is one search: then rows_of() has only those
-// rows of an index that are among the k nearest of all. `equal`: what rows have to equal for each
-// of them, (query_count)(KnnIndex::equal_count).
-void search_batches(KnnBatch* const* batches, int count, const float* queries, uint32 query_count,
+// The k nearest rows of each query, of all parts that are searched, at once or one after the other.
+struct NearestRows {
+    MemoryContext context;  // reset by begin_rows()
+    uint32 k;
+    uint32 count;    // of queries
+    KnnRow* rows;    // (count)(k): heaps with the farthest on top, until they are sorted
+    uint32* counts;  // (count)
+    // Of the parts that are searched now, (count): candidates, and those that have a wanted row.
+    uint32* visited;
+    uint32* passed;
+    bool again;  // rows may be offered that were offered before
+};
+// Lives in the memory context that is current.
+NearestRows* open_nearest_rows(uint32 k);
+// Bytes for each query.
+Size found_bytes(uint32 k);
+void begin_rows(NearestRows* found, uint32 count);
+// Those of some of the queries.
+NearestRows rows_of_some(const NearestRows& found, uint32 first, uint32 count);
+// Nearest first, with the operator's distances.
+void sort_rows(NearestRows* found, const KnnIndex& index);
+
+// Searches for these queries, (found->count)(dims), in several indexes of one table. All have the
+// same k. If their candidates can be compared, this is one search. `equal`: what rows have to equal
+// for each of them, (found->count)(KnnIndex::equal_count).
+void search_batches(KnnBatch* const* batches, int count, const float* queries, NearestRows* found,
                     const KnnValues& equal = {});
-inline void search_batch(KnnBatch* batch, const float* queries, uint32 count,
-                         const KnnValues& equal = {}) {
-    search_batches(&batch, 1, queries, count, equal);
-}
 
 // The same for queries whose nearest rows are known but for their order, some more than k of each.
 // places: (count)(most), of visible versions, by places_of(); found: (count). Places of other
@@ -70,20 +85,19 @@ struct FoundPlaces {
     const uint64* places;
     const uint32* found;
     uint32 most;
-    uint32 leaf = 0;
 };
-void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const FoundPlaces& near);
+void rank_batch(KnnBatch* batch, const float* queries, const FoundPlaces& near, NearestRows* found);
 
-// The rows of a query of the last search, nearest first, with the operator's distances.
+// The rows of a query, once they are sorted.
 struct KnnRows {
     const KnnRow* rows;
     uint32 count;
 };
-KnnRows rows_of(const KnnBatch* batch, uint32 query);
+inline KnnRows rows_of(const NearestRows& found, uint32 query) {
+    return {found.rows + Size{query} * found.k, found.counts[query]};
+}
 // With a KnnIndex::check: whether as many rows passed as the recall asked for needs. Otherwise a
 // scan has to go on.
 bool is_complete(const KnnBatch* batch, uint32 query);
-// Frees the memory of the last search.
-void forget_rows(KnnBatch* batch);
 
 }  // namespace pgwarp

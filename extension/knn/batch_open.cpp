@@ -118,22 +118,13 @@ void check_batch_snapshot(const KnnBatch* batch) {
     pfree(lists);
 }
 
-void sort_batch(KnnBatch* batch) {
-    for (uint32 i = 0; i < batch->count; ++i) {
-        KnnRow* rows = batch->rows + Size{i} * batch->k;
-        std::sort(rows, rows + batch->counts[i], nearer);
-        for (uint32 r = 0; r < batch->counts[i]; ++r)
-            rows[r].distance = operator_distance(batch->index->metric, rows[r].distance);
-    }
-}
-
 namespace {
 
 Size query_bytes(const KnnBatch* batch) {
     // The caller's vector, its index form, result rows, candidate rows, and the list search.
     const auto candidates = static_cast<uint32>(
         batch->all ? 0 : std::min<Size>(kept_candidates(batch->effort), max_list_k));
-    return 2 * batch->index->dims * sizeof(float) + batch->k * sizeof(KnnRow) +
+    return 2 * batch->index->dims * sizeof(float) + found_bytes(batch->k) +
            candidate_bytes(candidates) + 64;
 }
 
@@ -258,10 +249,6 @@ uint32 most_queries(const KnnBatch* batch) {
     return batch->room;
 }
 
-Size found_bytes(uint32 k) {
-    return k * sizeof(KnnRow) + 3 * sizeof(uint32);
-}
-
 uint32 least_queries(const KnnBatch* batch) {
     constexpr uint32 never = std::numeric_limits<uint32>::max();
     // All rows are read once for all queries.
@@ -281,20 +268,14 @@ KnnEffort effort_of(const KnnBatch* batch) {
             batch->effort.candidates};
 }
 
-void begin_search(KnnBatch* batch, const float* queries, uint32 count) {
+void begin_search(KnnBatch* batch, const float* queries, NearestRows* found) {
     MemoryContextReset(batch->batch_context);
     const MemoryContext before = MemoryContextSwitchTo(batch->batch_context);
     batch->queries = queries;
-    batch->count = count;
-    batch->rows = alloc_array<KnnRow>(Size{count} * batch->k);
-    batch->counts = alloc_array<uint32>(count);
-    batch->visited = alloc_array<uint32>(count);
-    batch->passed = alloc_array<uint32>(count);
-    batch->few = alloc_array<bool>(count);
-    memset(batch->counts, 0, count * sizeof(uint32));
-    memset(batch->visited, 0, count * sizeof(uint32));
-    memset(batch->passed, 0, count * sizeof(uint32));
-    memset(batch->few, 0, count * sizeof(bool));
+    batch->count = found->count;
+    batch->found = found;
+    batch->few = alloc_array<bool>(found->count);
+    memset(batch->few, 0, found->count * sizeof(bool));
     batch->candidate_room = 1024;
     batch->candidate_count = 0;
     batch->candidates = alloc_array<CandidateRow>(batch->candidate_room);
@@ -309,19 +290,10 @@ void end_search(KnnBatch* batch) {
     batch->candidate_room = 0;
 }
 
-KnnRows rows_of(const KnnBatch* batch, uint32 query) {
-    return {batch->rows + Size{query} * batch->k, batch->counts[query]};
-}
-
 bool is_complete(const KnnBatch* batch, uint32 query) {
     const bool all_rows = batch->all || (batch->meta.lists == 0 && batch->pending_known);
     if (!batch->index->check.passes || all_rows) return true;
     return !batch->few[query];
-}
-
-void forget_rows(KnnBatch* batch) {
-    batch->count = 0;
-    MemoryContextReset(batch->batch_context);
 }
 
 void close_knn_batch(KnnBatch* batch) {

@@ -13,25 +13,70 @@ extern "C" {
 
 namespace pgwarp {
 
+NearestRows* open_nearest_rows(uint32 k) {
+    auto* found = static_cast<NearestRows*>(palloc0(sizeof(NearestRows)));
+    found->context =
+        AllocSetContextCreate(CurrentMemoryContext, "knn rows", ALLOCSET_DEFAULT_SIZES);
+    found->k = k;
+    return found;
+}
+
+Size found_bytes(uint32 k) {
+    return k * sizeof(KnnRow) + 3 * sizeof(uint32);
+}
+
+void begin_rows(NearestRows* found, uint32 count) {
+    MemoryContextReset(found->context);
+    const MemoryContext before = MemoryContextSwitchTo(found->context);
+    found->count = count;
+    found->again = false;
+    found->rows = alloc_array<KnnRow>(Size{count} * found->k);
+    found->counts = alloc_array<uint32>(count);
+    found->visited = alloc_array<uint32>(count);
+    found->passed = alloc_array<uint32>(count);
+    std::fill_n(found->counts, count, 0);
+    MemoryContextSwitchTo(before);
+}
+
+NearestRows rows_of_some(const NearestRows& found, uint32 first, uint32 count) {
+    NearestRows some = found;
+    some.count = count;
+    some.rows += Size{first} * found.k;
+    some.counts += first;
+    some.visited += first;
+    some.passed += first;
+    return some;
+}
+
+void sort_rows(NearestRows* found, const KnnIndex& index) {
+    for (uint32 query = 0; query < found->count; ++query) {
+        KnnRow* rows = found->rows + Size{query} * found->k;
+        std::sort(rows, rows + found->counts[query], nearer);
+        for (uint32 i = 0; i < found->counts[query] && !index.by_query; ++i)
+            rows[i].distance = operator_distance(index.metric, rows[i].distance);
+    }
+}
+
 namespace {
 
-void offer(KnnBatch* batch, uint32 query, const KnnRow& row) {
-    KnnRow* rows = batch->rows + Size{query} * batch->k;
-    uint32* count = &batch->counts[query];
-    if (*count < batch->k) {
-        rows[(*count)++] = row;
-        std::push_heap(rows, rows + *count, nearer);
-    } else if (nearer(row, rows[0])) {
-        std::pop_heap(rows, rows + *count, nearer);
-        rows[*count - 1] = row;
-        std::push_heap(rows, rows + *count, nearer);
-    }
+void offer(NearestRows* found, uint32 query, const KnnRow& row) {
+    KnnRow* rows = found->rows + Size{query} * found->k;
+    uint32* count = &found->counts[query];
+    const auto is_same = [&row](const KnnRow& other) {
+        return other.part == row.part && tid_number(other.place) == tid_number(row.place);
+    };
+    if (*count == found->k && !nearer(row, rows[0])) return;
+    if (found->again && std::any_of(rows, rows + *count, is_same)) return;
+    if (*count == found->k) std::pop_heap(rows, rows + (*count)--, nearer);
+    rows[(*count)++] = row;
+    std::push_heap(rows, rows + *count, nearer);
 }
 
 // The row that was read last, without its distance.
 KnnRow row_at_hand(const KnnBatch* batch, const ItemPointerData& entry) {
     KnnRow row = {};
     row.table = RelationGetRelid(batch->index->heap);
+    row.part = batch->index->part;
     row.place = batch->index->entry_places ? entry : place_of_row(batch->reader);
     if (batch->index->key_attribute != 0) {
         const Datum key =
@@ -51,10 +96,10 @@ double distance_to(const KnnBatch* batch, uint32 query, const StoredVector& vect
 void offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow* row) {
     const KnnRowCheck& check = batch->index->check;
     if (check.passes && !check.passes(check.state, query, slot_of_row(batch->reader))) return;
-    ++batch->passed[query];
     row->distance = distance_to(batch, query, vector);
-    if (row->distance < std::numeric_limits<double>::infinity() || !scans_go_on(batch))
-        offer(batch, query, *row);
+    if (!(row->distance < std::numeric_limits<double>::infinity()) && scans_go_on(batch)) return;
+    ++batch->found->passed[query];
+    offer(batch->found, query, *row);
 }
 
 // Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if
@@ -67,11 +112,10 @@ void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
         entry = number_tid(root_of(batch->roots, tid));
         vector = read_row(batch->reader, entry);
     }
-    for (Size i = at; i < end; ++i) ++batch->visited[batch->candidates[i].query];
+    for (Size i = at; i < end; ++i) ++batch->found->visited[batch->candidates[i].query];
     if (!vector) return;
     KnnRow row = row_at_hand(batch, entry);
     if (is_pending) {
-        for (uint32 query = 0; query < batch->count; ++query) ++batch->visited[query];
         for (uint32 query = 0; query < batch->count; ++query) offer_row(batch, query, vector, &row);
         return;
     }
@@ -144,16 +188,17 @@ void scan_for(KnnBatch* batch, uint32 query) {
     order.sk_strategy = 1;
     order.sk_argument = vector;
     index_rescan(batch->scan, nullptr, 0, &order, 1);
-    batch->counts[query] = 0;
-    while (batch->counts[query] < batch->k) {
+    batch->found->again = true;
+    for (uint32 rows = 0; rows < batch->k;) {
         CHECK_FOR_INTERRUPTS();
         const ItemPointer tid = index_getnext_tid(batch->scan, ForwardScanDirection);
         if (!tid) break;
         const StoredVector found = read_row(batch->reader, *tid);
         if (!found) continue;
+        ++rows;
         KnnRow row = row_at_hand(batch, *tid);
         row.distance = distance_to(batch, query, found);
-        offer(batch, query, row);
+        offer(batch->found, query, row);
     }
     rest_row_reader(batch->reader);
     pfree(DatumGetPointer(vector));

@@ -56,6 +56,7 @@ struct PartCandidate {
 };
 
 struct Search {
+    NearestRows* found;
     Part* parts;
     uint32 part_count;
     uint32 count;  // of queries
@@ -308,33 +309,16 @@ float shift_of(const Search& search, uint32 query) {
     return code_shift(*search.largest, first->queries + Size{query} * first->index->dims);
 }
 
-// The exact distance of the k-th row of all parts; infinity: there are fewer.
-double kth_distance(const Search& search, uint32 query) {
-    double* distances = alloc_array<double>(Size{search.part_count} * search.k);
-    Size count = 0;
-    for (uint32 i = 0; i < search.part_count; ++i) {
-        const KnnBatch* batch = search.parts[i].batch;
-        const KnnRow* rows = batch->rows + Size{query} * search.k;
-        for (uint32 r = 0; r < batch->counts[query]; ++r)
-            distances[count++] = comparable(rows[r].distance);
-    }
-    double kth = std::numeric_limits<double>::infinity();
-    if (count >= search.k) {
-        std::nth_element(distances, distances + search.k - 1, distances + count);
-        kth = distances[search.k - 1];
-    }
-    pfree(distances);
-    return kth;
+// The exact distance of the k-th row that was found in any part; infinity: there are fewer.
+double kth_distance(const NearestRows& found, uint32 query) {
+    return found.counts[query] < found.k ? std::numeric_limits<double>::infinity()
+                                         : comparable(found.rows[Size{query} * found.k].distance);
 }
 
 // Candidates of a query that have no wanted row.
-Size dropped_candidates(const Search& search, uint32 query) {
-    int64 dropped = 0;
-    for (uint32 i = 0; i < search.part_count; ++i) {
-        const KnnBatch* batch = search.parts[i].batch;
-        dropped += static_cast<int32>(batch->visited[query] - batch->passed[query]);
-    }
-    return static_cast<Size>(std::max<int64>(dropped, 0));
+Size dropped_candidates(const NearestRows& found, uint32 query) {
+    return static_cast<Size>(
+        std::max(static_cast<int32>(found.visited[query] - found.passed[query]), 0));
 }
 
 // Of a query with candidates, by the rows found so far.
@@ -343,9 +327,9 @@ double reach_of(const Search& search, const Block& block, uint32 place) {
     const PartCandidate* mine = block.found + Size{place} * block.room;
     const Size radius = std::min<Size>(block.counts[place], search.limit);
     const float shift = shift_of(search, query);
-    return ranking_reach(search.effort, search.largest->metric, kth_distance(search, query),
+    return ranking_reach(search.effort, search.largest->metric, kth_distance(*search.found, query),
                          double{mine[radius - 1].distance} + shift, shift,
-                         search.k < search.limit || dropped_candidates(search, query) > 0);
+                         search.k < search.limit || dropped_candidates(*search.found, query) > 0);
 }
 
 // Adds a candidate, unless it was pending, and has moved to a list since: all queries are offered
@@ -381,16 +365,8 @@ void add_appended(const Search& search, const Block& block) {
         if (!block.answered[entry.place]) continue;
         const uint32 query = block.queries[entry.place];
         // It was no candidate: if it has no row, nothing is missing.
-        if (add_if_new(search, entry.part, query, entry.tid))
-            --search.parts[entry.part].batch->visited[query];
+        if (add_if_new(search, entry.part, query, entry.tid)) --search.found->visited[query];
     }
-}
-
-// Forgets the rows of a query.
-void begin_query_anew(const Search& search, uint32 query) {
-    for_each_with_lists(search, [query](uint32, KnnBatch* batch) {
-        batch->counts[query] = batch->visited[query] = batch->passed[query] = 0;
-    });
 }
 
 // Ranks the candidates of a block. Queries that want more are added to `unsure`, to begin anew; if
@@ -422,7 +398,7 @@ void rank_block(const Search& search, const Block& block, uint32* unsure, uint32
                 continue;
             const uint32 query = block.queries[place];
             if (unsure) {
-                begin_query_anew(search, query);
+                search.found->visited[query] = search.found->passed[query] = 0;
                 unsure[(*unsure_count)++] = query;
             } else {
                 search.few[query] = true;
@@ -449,11 +425,9 @@ void search_blocks(const Search& search, const uint32* queries, uint32 count, ui
 // Whether the k nearest rows of a query are among those that it was searched for. Candidates
 // without a wanted row may all be nearer than those that have one.
 bool has_enough(const Search& search, uint32 query) {
-    uint64 rows = 0;
-    for (uint32 i = 0; i < search.part_count; ++i) rows += search.parts[i].batch->counts[query];
-    return rows >= search.k && (settings.probes > 0 ||
-                                static_cast<double>(search.k + dropped_candidates(search, query)) <=
-                                    tolerated_spread(search.limit));
+    const Size visited = search.k + dropped_candidates(*search.found, query);
+    return search.found->passed[query] >= search.k &&
+           (settings.probes > 0 || static_cast<double>(visited) <= tolerated_spread(search.limit));
 }
 
 void search_lists_of_parts(const Search& search) {
@@ -467,23 +441,12 @@ void search_lists_of_parts(const Search& search) {
     for (uint32 i = 0; i < search.count; ++i) queries[i] = i;
     search_blocks(search, queries, search.count, room, ListRound::first,
                   more > room ? unsure : nullptr, &unsure_count);
+    search.found->again = unsure_count > 0;
     search_blocks(search, unsure, unsure_count, more, ListRound::more, nullptr, nullptr);
+    search.found->again = false;
     // Before pending rows are ranked: these say nothing of rows in lists.
     for (uint32 query = 0; query < search.count; ++query)
         search.few[query] |= !has_enough(search, query);
-}
-
-// Keeps the k nearest rows of all parts, and those as far as the last of them.
-void keep_nearest(const Search& search, uint32 query) {
-    const double kth = kth_distance(search, query);
-    for (uint32 i = 0; i < search.part_count; ++i) {
-        KnnBatch* batch = search.parts[i].batch;
-        KnnRow* rows = batch->rows + Size{query} * search.k;
-        const KnnRow* end =
-            std::remove_if(rows, rows + batch->counts[query],
-                           [kth](const KnnRow& row) { return comparable(row.distance) > kth; });
-        batch->counts[query] = static_cast<uint32>(end - rows);
-    }
 }
 
 // Finds the rows of a query that are still missing.
@@ -495,7 +458,6 @@ void scan_parts(const Search& search, uint32 query) {
         const bool left =
             !has_candidates(part) || search.left[query] || !has_codes_for(batch, query);
         if (!left && !search.few[query]) continue;
-        if (left) batch->counts[query] = 0;
         batch->few[query] = true;
         // Where rows are checked, the caller's scan goes on.
         if (!batch->index->check.passes && (left || scans_go_on(batch))) scan_for(batch, query);
@@ -520,7 +482,6 @@ void find_rows(const Search& search) {
     for (uint32 query = 0; query < search.count; ++query) {
         CHECK_FOR_INTERRUPTS();
         scan_parts(search, query);
-        if (search.part_count > 1) keep_nearest(search, query);
     }
 }
 
@@ -528,14 +489,13 @@ void find_rows(const Search& search) {
 
 void search_by_query(KnnBatch* batch, const KnnValues& equal) {
     const KnnIndex& index = *batch->index;
+    NearestRows* found = batch->found;
     for (uint32 i = 0; i < batch->count; ++i) {
         CHECK_FOR_INTERRUPTS();
-        KnnRow* rows = batch->rows + Size{i} * batch->k;
         const Size first = Size{i} * static_cast<Size>(index.equal_count);
-        batch->counts[i] = run_knn_query(batch->query, batch->queries + Size{i} * index.dims,
-                                         {equal.values + first, equal.nulls + first}, rows);
-        // An index scan returns rows in order within each of its rounds only.
-        std::sort(rows, rows + batch->counts[i], nearer);
+        found->counts[i] = run_knn_query(batch->query, batch->queries + Size{i} * index.dims,
+                                         {equal.values + first, equal.nulls + first},
+                                         found->rows + Size{i} * found->k);
     }
 }
 
@@ -556,9 +516,7 @@ bool are_comparable(const Part* parts, int count) {
     const MetaPage* first = nullptr;
     for (int i = 0; i < count; ++i) {
         const KnnBatch* batch = parts[i].batch;
-        if (parts[i].way == Way::by_queries || batch->index->check.passes ||
-            batch->index->metric != parts[0].batch->index->metric)
-            return false;
+        if (parts[i].way == Way::by_queries) return false;
         if (!has_candidates(parts[i])) continue;
         if (!queries_decide(batch) || (first && !has_like_codes(*first, batch->meta))) return false;
         first = &batch->meta;
@@ -566,8 +524,13 @@ bool are_comparable(const Part* parts, int count) {
     return true;
 }
 
-void search_as_one(Part* parts, int count, uint32 query_count) {
+void search_as_one(Part* parts, int count, NearestRows* found) {
+    const uint32 query_count = found->count;
+    std::fill_n(found->visited, query_count, 0);
+    std::fill_n(found->passed, query_count, 0);
+    found->again = false;
     Search search = {};
+    search.found = found;
     search.parts = parts;
     search.part_count = static_cast<uint32>(count);
     search.count = query_count;
@@ -588,7 +551,7 @@ void search_as_one(Part* parts, int count, uint32 query_count) {
 
 }  // namespace
 
-void search_batches(KnnBatch* const* batches, int count, const float* queries, uint32 query_count,
+void search_batches(KnnBatch* const* batches, int count, const float* queries, NearestRows* found,
                     const KnnValues& equal) {
     const MemoryContext before = CurrentMemoryContext;
     const MemoryContext context =
@@ -596,9 +559,9 @@ void search_batches(KnnBatch* const* batches, int count, const float* queries, u
     MemoryContextSwitchTo(context);
     Part* parts = alloc_array<Part>(static_cast<Size>(count));
     for (int i = 0; i < count; ++i) {
-        parts[i] = {batches[i], way_of(batches[i], query_count)};
-        begin_search(batches[i], queries, query_count);
-        for (uint32 query = 0; query < query_count && !batches[i]->query; ++query)
+        parts[i] = {batches[i], way_of(batches[i], found->count)};
+        begin_search(batches[i], queries, found);
+        for (uint32 query = 0; query < found->count && !batches[i]->query; ++query)
             pgstat_count_index_scan(batches[i]->index->index);
     }
     const int at_once = are_comparable(parts, count) ? count : 1;
@@ -606,12 +569,9 @@ void search_batches(KnnBatch* const* batches, int count, const float* queries, u
         if (parts[first].way == Way::by_queries)
             search_by_query(batches[first], equal);
         else
-            search_as_one(parts + first, at_once, query_count);
+            search_as_one(parts + first, at_once, found);
         for (int i = first; i < first + at_once; ++i) {
-            if (parts[i].way != Way::by_queries) {
-                check_batch_snapshot(batches[i]);
-                sort_batch(batches[i]);
-            }
+            if (parts[i].way != Way::by_queries) check_batch_snapshot(batches[i]);
             end_search(batches[i]);
         }
     }
@@ -621,18 +581,13 @@ void search_batches(KnnBatch* const* batches, int count, const float* queries, u
 
 namespace {
 
-// Calls with(place) for the places of a query in the batch's leaf.
-template <typename With>
-void for_each_place(const FoundPlaces& near, uint32 query, With&& with) {
-    for (uint32 i = 0; i < near.found[query]; ++i) {
-        const uint64 place = near.places[Size{query} * near.most + i];
-        if (leaf_of_place(place) == near.leaf) with(tid_of_place(place));
-    }
-}
-
 void rank_places(KnnBatch* batch, const FoundPlaces& near) {
-    for (uint32 i = 0; i < batch->count; ++i)
-        for_each_place(near, i, [&](uint64 tid) { add_candidate(batch, i, tid); });
+    for (uint32 query = 0; query < batch->count; ++query)
+        for (uint32 i = 0; i < near.found[query]; ++i) {
+            const uint64 place = near.places[Size{query} * near.most + i];
+            if (leaf_of_place(place) == batch->index->part)
+                add_candidate(batch, query, tid_of_place(place));
+        }
     RootFinder roots{batch->index->heap};
     batch->roots = &roots;
     rank_rows(batch, false);
@@ -642,19 +597,18 @@ void rank_places(KnnBatch* batch, const FoundPlaces& near) {
 
 }  // namespace
 
-void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const FoundPlaces& near) {
+void rank_batch(KnnBatch* batch, const float* queries, const FoundPlaces& near,
+                NearestRows* found) {
     const MemoryContext before = CurrentMemoryContext;
-    begin_search(batch, queries, count);
-    for (uint32 i = 0; i < count; ++i) pgstat_count_index_scan(batch->index->index);
+    begin_search(batch, queries, found);
+    std::fill_n(found->visited, found->count, 0);
+    std::fill_n(found->passed, found->count, 0);
+    for (uint32 i = 0; i < found->count; ++i) pgstat_count_index_scan(batch->index->index);
     MemoryContextSwitchTo(batch->batch_context);
     rank_places(batch, near);
     // Cannot happen under one snapshot; a guard.
-    for (uint32 i = 0; i < count; ++i) {
-        uint32 found = 0;
-        for_each_place(near, i, [&found](uint64) { ++found; });
-        if (batch->counts[i] < std::min(batch->k, found)) scan_for(batch, i);
-    }
-    sort_batch(batch);
+    for (uint32 i = 0; i < found->count; ++i)
+        if (dropped_candidates(*found, i) > 0) scan_for(batch, i);
     end_search(batch);
     MemoryContextSwitchTo(before);
 }

@@ -63,10 +63,7 @@ struct KnnBatch {
     // Of the last search:
     const float* queries;  // (count)(dims)
     uint32 count;
-    KnnRow* rows;     // (count)(k): heaps with the farthest on top, sorted at the end
-    uint32* counts;   // (count)
-    uint32* visited;  // (count): candidates, and those that are visible and pass the check
-    uint32* passed;
+    NearestRows* found;
     bool* few;  // (count): too few rows were found for the recall that is asked for
     CandidateRow* candidates;
     Size candidate_count;
@@ -77,7 +74,7 @@ struct KnnBatch {
 // --- batch_open.cpp
 
 // Begins a search for these queries.
-void begin_search(KnnBatch* batch, const float* queries, uint32 count);
+void begin_search(KnnBatch* batch, const float* queries, NearestRows* found);
 // Only rows are kept: other batches may search now.
 void end_search(KnnBatch* batch);
 // The lists for a search of this many queries. False: they cannot be had, or are not worth it.
@@ -89,8 +86,6 @@ ListWants wants_of(const KnnBatch* batch, const float* forms, uint32 count);
 // Puts the index's form of a query into this place of `forms`.
 void form_query(const KnnBatch* batch, uint32 query, float* forms, uint32 place);
 void check_batch_snapshot(const KnnBatch* batch);
-// Sorts the rows of all queries, with the operator's distances.
-void sort_batch(KnnBatch* batch);
 
 // Whether a query's distances can be told from codes. A scan compares others with all rows.
 bool has_codes_for(const KnnBatch* batch, uint32 query);

@@ -100,6 +100,7 @@ void open_leaves(KnnIndex* knn, const char* key) {
     knn->leaves = static_cast<KnnIndex*>(palloc0(bytes));
     for (int i = 0; i < found.count && !knn->by_query; ++i)
         knn->by_query = !open_leaf(found.leaves[i], *knn, key, &knn->leaves[knn->leaf_count++]);
+    for (int i = 0; i < knn->leaf_count; ++i) knn->leaves[i].part = static_cast<uint32>(i);
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ struct KnnIndex {
     bool entry_places;         // a row's place is its entry's TID, not that of the visible version
     bool rights_checked;       // by the executor, see TableColumns
     KnnRowCheck check;
+    uint32 part;  // its number among those that are searched for the same queries
     // Search by an SQL query instead of reading the index: row security applies to the caller,
     // another extension plans queries of the table (table/planned.h), the index is too young for
     // the snapshot (indcheckxmin), the key is a virtual column, or the rows have to meet
@@ -68,6 +69,7 @@ struct KnnRow {
     Oid table;  // that has the row: the index's, or a partition
     ItemPointerData place;
     bool key_is_null;
+    uint32 part;  // KnnIndex::part
 };
 // Nearest first, NaN last. Ties: by TID, then by table.
 bool nearer(const KnnRow& a, const KnnRow& b);

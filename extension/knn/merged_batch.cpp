@@ -15,7 +15,6 @@ namespace pgwarp {
 
 struct MergedBatch {
     MemoryContext context;
-    MemoryContext search_context;  // reset by each search
     const KnnIndex* index;
     uint32 k;
     uint32 room;
@@ -25,11 +24,7 @@ struct MergedBatch {
     SearchThreads* threads;
     bool keeps_leaves;  // all stay open
     KnnBatch** leaves;  // (leaf_count); null: not open
-
-    // Of the last search of leaves:
-    KnnRow* rows;    // (count)(k), nearest first
-    uint32* counts;  // (count)
-    KnnRow* merged;  // (2 k)
+    NearestRows* found;
 };
 
 namespace {
@@ -48,8 +43,7 @@ bool fits(const KnnIndex& leaf, Size memory) {
 }
 
 Size query_bytes(const MergedBatch* batch) {
-    const Size row_bytes = 2 * Size{batch->k} * sizeof(KnnRow);
-    return batch->index->dims * sizeof(float) + row_bytes + 64;
+    return batch->index->dims * sizeof(float) + found_bytes(batch->k) + 64;
 }
 
 // Room is 0 where memory does not hold one query.
@@ -65,15 +59,6 @@ void plan_memory(MergedBatch* batch) {
     if (batch->keeps_leaves) batch->memory.lists = share;
 }
 
-void merge_rows(MergedBatch* batch, uint32 query, const KnnRows& found) {
-    KnnRow* mine = batch->rows + Size{query} * batch->k;
-    const KnnRow* end = std::merge(mine, mine + batch->counts[query], found.rows,
-                                   found.rows + found.count, batch->merged, nearer);
-    batch->counts[query] =
-        static_cast<uint32>(std::min<Size>(static_cast<Size>(end - batch->merged), batch->k));
-    std::copy_n(batch->merged, batch->counts[query], mine);
-}
-
 KnnBatch* open_leaf(MergedBatch* batch, int number) {
     if (!batch->leaves[number]) {
         const MemoryContext before = MemoryContextSwitchTo(batch->context);
@@ -84,40 +69,19 @@ KnnBatch* open_leaf(MergedBatch* batch, int number) {
     return batch->leaves[number];
 }
 
-// Searches all leaves, which stay open.
-void search_leaves(MergedBatch* batch, const float* queries, uint32 count) {
-    const int leaves = batch->index->leaf_count;
-    // Each keeps rows of its own, until all have searched.
-    uint32 most = static_cast<uint32>(std::clamp<Size>(
-        batch->memory.queries / (static_cast<Size>(Max(leaves, 1)) * found_bytes(batch->k)), 1,
-        Max(count, 1u)));
-    for (int i = 0; i < leaves; ++i) {
-        expect_queries(open_leaf(batch, i), count);
+// Searches some of the leaves, as one.
+void search_leaves(MergedBatch* batch, int begin, int count, const float* queries) {
+    const NearestRows& all = *batch->found;
+    uint32 most = Max(all.count, 1u);
+    for (int i = begin; i < begin + count; ++i) {
+        expect_queries(open_leaf(batch, i), all.count);
         most = std::min(most, most_queries(batch->leaves[i]));
     }
-    for (uint32 first = 0; first < count; first += most) {
-        const uint32 here = std::min(most, count - first);
-        search_batches(batch->leaves, leaves, queries + Size{first} * batch->index->dims, here);
-        for (int i = 0; i < leaves; ++i) {
-            for (uint32 query = 0; query < here; ++query)
-                merge_rows(batch, first + query, rows_of(batch->leaves[i], query));
-            forget_rows(batch->leaves[i]);
-        }
+    for (uint32 first = 0; first < all.count; first += most) {
+        NearestRows found = rows_of_some(all, first, std::min(most, all.count - first));
+        search_batches(batch->leaves + begin, count, queries + Size{first} * batch->index->dims,
+                       &found);
     }
-}
-
-// Searches one leaf, which does not stay open.
-void search_leaf(MergedBatch* batch, int number, const float* queries, uint32 count) {
-    const KnnIndex& leaf = batch->index->leaves[number];
-    KnnBatch* open = open_leaf(batch, number);
-    for (uint32 first = 0; first < count;) {
-        const uint32 here = std::min(count - first, most_queries(open));
-        search_batch(open, queries + Size{first} * leaf.dims, here);
-        for (uint32 i = 0; i < here; ++i) merge_rows(batch, first + i, rows_of(open, i));
-        first += here;
-    }
-    close_knn_batch(open);
-    batch->leaves[number] = nullptr;
 }
 
 }  // namespace
@@ -130,9 +94,9 @@ MergedBatch* new_merged_batch(const KnnIndex& index, uint32 k) {
     const MemoryContext before = MemoryContextSwitchTo(context);
     auto* batch = static_cast<MergedBatch*>(palloc0(sizeof(MergedBatch)));
     batch->context = context;
-    batch->search_context = AllocSetContextCreate(context, "knn rows", ALLOCSET_DEFAULT_SIZES);
     batch->index = &index;
     batch->k = k;
+    batch->found = open_nearest_rows(k);
     if (!searched_as_one(index)) {
         plan_memory(batch);
         batch->threads = make_search_threads();
@@ -211,28 +175,25 @@ uint32 most_queries(const MergedBatch* batch) {
 }
 
 void search_batch(MergedBatch* batch, const float* queries, uint32 count, const KnnValues& equal) {
+    begin_rows(batch->found, count);
+    const int leaves = batch->index->leaf_count;
     if (batch->whole) {
-        search_batch(batch->whole, queries, count, equal);
-        return;
+        search_batches(&batch->whole, 1, queries, batch->found, equal);
+    } else if (batch->keeps_leaves) {
+        search_leaves(batch, 0, leaves, queries);
+    } else {
+        for (int i = 0; i < leaves; ++i) {
+            CHECK_FOR_INTERRUPTS();
+            search_leaves(batch, i, 1, queries);
+            close_knn_batch(batch->leaves[i]);
+            batch->leaves[i] = nullptr;
+        }
     }
-    MemoryContextReset(batch->search_context);
-    const auto alloc = [batch](Size bytes) {
-        return MemoryContextAllocHuge(batch->search_context, Max(bytes, Size{1}));
-    };
-    batch->rows = static_cast<KnnRow*>(alloc(Size{count} * batch->k * sizeof(KnnRow)));
-    batch->counts = static_cast<uint32*>(alloc(count * sizeof(uint32)));
-    batch->merged = static_cast<KnnRow*>(alloc(2 * Size{batch->k} * sizeof(KnnRow)));
-    memset(batch->counts, 0, count * sizeof(uint32));
-    if (batch->keeps_leaves) search_leaves(batch, queries, count);
-    for (int i = 0; i < batch->index->leaf_count && !batch->keeps_leaves; ++i) {
-        CHECK_FOR_INTERRUPTS();
-        search_leaf(batch, i, queries, count);
-    }
+    sort_rows(batch->found, *batch->index);
 }
 
 KnnRows rows_of(const MergedBatch* batch, uint32 query) {
-    if (batch->whole) return rows_of(batch->whole, query);
-    return {batch->rows + Size{query} * batch->k, batch->counts[query]};
+    return rows_of(*batch->found, query);
 }
 
 }  // namespace pgwarp
