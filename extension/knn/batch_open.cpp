@@ -9,6 +9,7 @@
 #include "extension/index/model.h"
 #include "extension/index/page.h"
 #include "extension/index/table_rows.h"
+#include "extension/scan/entries.h"
 #include "extension/scan/exact.h"
 #include "extension/knn/batch_state.h"
 #include "extension/limits.h"
@@ -23,52 +24,12 @@ namespace pgwarp {
 
 namespace {
 
-// --- the pending list
-
-struct PendingCopy {
-    uint64* tids;
-    Size count;
-    Size room;
-};
-
-void copy_pending_page(void* state, uint32, Page page, const EntryLayout& layout) {
-    auto* copy = static_cast<PendingCopy*>(state);
-    const ItemPointerData* tids = page_tids(page, layout);
-    const uint32 count = page_tail(page)->count;
-    if (copy->count + count > copy->room) {
-        copy->room = 2 * (copy->count + count);
-        copy->tids = static_cast<uint64*>(repalloc_huge(copy->tids, copy->room * sizeof(uint64)));
-    }
-    for (uint32 i = 0; i < count; ++i) copy->tids[copy->count++] = tid_number(tids[i]);
-}
-
-void forget_pending(void* state) {
-    static_cast<PendingCopy*>(state)->count = 0;
-}
-
-// The pending list is read before the lists: training moves its entries to lists, so that one that
-// moves in between is seen twice, never missed.
+// The pending list is read before the lists.
 void read_pending(KnnBatch* batch) {
-    Relation index = batch->index->index;
-    PendingCopy copy{alloc_array<uint64>(max_page_entries), 0, max_page_entries};
-    bool sound;
     do {
-        batch->meta = read_meta(index);
-        const Size entries = Size{batch->meta.pending.pages} *
-                             EntryLayout::without_codes().capacity * sizeof(uint64);
-        batch->pending_known = entries <= batch->memory.lists / 6;
-        if (!batch->pending_known) break;
-        copy.count = 0;
-        const uint32 list = pending_list;
-        walk_lists(index, batch->meta, &list, 1,
-                   {copy_pending_page, &copy, nullptr, forget_pending});
-        // An untrained index may have been trained during the walk, which moved entries to lists.
-        sound = batch->meta.lists > 0 || read_meta(index).build_id == batch->meta.build_id;
-    } while (!sound);
-    std::sort(copy.tids, copy.tids + copy.count);
-    batch->pending = copy.tids;
-    batch->pending_count =
-        static_cast<Size>(std::unique(copy.tids, copy.tids + copy.count) - copy.tids);
+        batch->meta = read_meta(batch->index->index);
+    } while (!read_pending(batch->index->index, batch->meta, batch->snapshot,
+                           batch->memory.lists / 6, &batch->pending));
 }
 
 // --- batches
@@ -194,8 +155,7 @@ bool queries_decide(const KnnBatch* batch) {
 }
 
 bool open_lists(KnnBatch* batch, uint32 count) {
-    if (batch->meta.lists == 0 || !batch->pending_known || batch->effort.candidates > max_list_k)
-        return false;
+    if (batch->meta.lists == 0 || batch->effort.candidates > max_list_k) return false;
     // A batch reads all lists. This pays once single scans would read most of them anyway.
     const bool at_hand = batch->lists && holds_all_lists(batch->lists);
     const bool worth_it = Size{std::max(count, batch->expected)} * batch->effort.probes >=
@@ -252,9 +212,8 @@ uint32 most_queries(const KnnBatch* batch) {
 uint32 least_queries(const KnnBatch* batch) {
     constexpr uint32 never = std::numeric_limits<uint32>::max();
     // All rows are read once for all queries.
-    if (batch->all || (batch->meta.lists == 0 && batch->pending_known)) return 2;
-    if (!batch->pending_known || batch->effort.candidates > max_list_k ||
-        (batch->lists_tried && !batch->lists))
+    if (batch->all || batch->meta.lists == 0) return 2;
+    if (batch->effort.candidates > max_list_k || (batch->lists_tried && !batch->lists))
         return never;
     if (batch->lists && holds_all_lists(batch->lists)) return 1;
     // Lists that do not fit are read in parts, by every search.
@@ -291,7 +250,7 @@ void end_search(KnnBatch* batch) {
 }
 
 bool is_complete(const KnnBatch* batch, uint32 query) {
-    const bool all_rows = batch->all || (batch->meta.lists == 0 && batch->pending_known);
+    const bool all_rows = batch->all || batch->meta.lists == 0;
     if (!batch->index->check.passes || all_rows) return true;
     return !batch->few[query];
 }
@@ -300,6 +259,7 @@ void close_knn_batch(KnnBatch* batch) {
     if (batch->query) close_knn_query(batch->query);
     if (batch->scan) index_endscan(batch->scan);
     if (batch->all) close_tid_set(batch->all);
+    if (batch->pending.tids) close_tid_set(batch->pending.tids);
     if (batch->reader) close_row_reader(batch->reader);
     UnregisterSnapshot(batch->snapshot);
     MemoryContextDelete(batch->context);

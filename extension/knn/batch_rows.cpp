@@ -5,7 +5,6 @@
 #include "extension/knn/batch_state.h"
 #include "extension/scan/scan.h"
 #include "extension/table/columns.h"
-#include "extension/util/disk_reads.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -102,28 +101,14 @@ void offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow
     offer(batch->found, query, *row);
 }
 
-// Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if
-// it is pending.
-void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
-    ItemPointerData entry = number_tid(tid);
-    StoredVector vector = read_row(batch->reader, entry);
-    if (!vector && batch->roots) {
-        // A version of a HOT chain is found by the chain's root only, which the index has.
-        entry = number_tid(root_of(batch->roots, tid));
-        vector = read_row(batch->reader, entry);
-    }
-    for (Size i = at; i < end; ++i) ++batch->found->visited[batch->candidates[i].query];
-    if (!vector) return;
-    KnnRow row = row_at_hand(batch, entry);
-    if (is_pending) {
-        for (uint32 query = 0; query < batch->count; ++query) offer_row(batch, query, vector, &row);
-        return;
-    }
-    for (Size i = at; i < end; ++i) {
-        // VACUUM may have moved an entry during a walk, which then meets the entry twice.
-        if (i > at && batch->candidates[i].query == batch->candidates[i - 1].query) continue;
-        offer_row(batch, batch->candidates[i].query, vector, &row);
-    }
+// The vector of a candidate's row, and the entry that names it.
+StoredVector read_candidate(const KnnBatch* batch, uint64 tid, ItemPointerData* entry) {
+    *entry = number_tid(tid);
+    const StoredVector vector = read_row(batch->reader, *entry);
+    if (vector || !batch->roots) return vector;
+    // A version of a HOT chain is found by the chain's root only, which the index has.
+    *entry = number_tid(root_of(batch->roots, tid));
+    return read_row(batch->reader, *entry);
 }
 
 }  // namespace
@@ -137,39 +122,39 @@ void add_candidate(KnnBatch* batch, uint32 query, uint64 tid) {
     batch->candidates[batch->candidate_count++] = {tid, query};
 }
 
-void rank_for_all(KnnBatch* batch, uint64 tid) {
-    rank_row(batch, tid, true, 0, 0);
+void rank_for_all(KnnBatch* batch, TidSet* tids) {
+    walk_rows(batch->reader, tids, [batch](uint64 tid) {
+        const StoredVector vector = read_row(batch->reader, number_tid(tid));
+        if (!vector) return;
+        KnnRow row = row_at_hand(batch, number_tid(tid));
+        for (uint32 query = 0; query < batch->count; ++query) offer_row(batch, query, vector, &row);
+    });
+    rest_row_reader(batch->reader);
 }
 
-void rank_rows(KnnBatch* batch, bool with_pending) {
-    const Size pending_count = with_pending ? batch->pending_count : 0;
-    std::sort(batch->candidates, batch->candidates + batch->candidate_count);
-    // Prefetch distances, in candidates.
-    constexpr Size page_ahead = 12;
-    constexpr Size tuple_ahead = 4;
-    const Size read_ahead = rows_to_read_ahead(batch->reader);
-    DiskReads reads;
-    const auto prefetch = [&](Size candidate, PrefetchStage stage) {
-        if (candidate < batch->candidate_count)
-            prefetch_row(batch->reader, number_tid(batch->candidates[candidate].tid), stage);
-    };
-    Size candidate = 0;
-    Size next = 0;
-    while (candidate < batch->candidate_count || next < pending_count) {
-        CHECK_FOR_INTERRUPTS();
-        if (reads.needed()) prefetch(candidate + read_ahead, PrefetchStage::read);
-        prefetch(candidate + page_ahead, PrefetchStage::page);
-        prefetch(candidate + tuple_ahead, PrefetchStage::tuple);
-        const bool has_candidate = candidate < batch->candidate_count;
-        const bool is_pending =
-            next < pending_count &&
-            (!has_candidate || batch->pending[next] <= batch->candidates[candidate].tid);
-        const uint64 tid = is_pending ? batch->pending[next++] : batch->candidates[candidate].tid;
-        Size end = candidate;
-        while (end < batch->candidate_count && batch->candidates[end].tid == tid) ++end;
-        rank_row(batch, tid, is_pending, candidate, end);
-        candidate = end;
-    }
+void rank_rows(KnnBatch* batch) {
+    CandidateRow* all = batch->candidates;
+    std::sort(all, all + batch->candidate_count);
+    // All queries are offered pending rows, unless a device has named the candidates.
+    const Size count = batch->roots ? batch->candidate_count
+                                    : drop_moved(batch->index->index, batch->meta, batch->pending,
+                                                 all, batch->candidate_count, &CandidateRow::tid);
+    StoredVector vector;
+    KnnRow row;
+    visit_in_order(
+        batch->reader, count, [all](Size i) { return all[i].tid; },
+        [&](Size i) {
+            if (i == 0 || all[i].tid != all[i - 1].tid) {
+                ItemPointerData entry;
+                vector = read_candidate(batch, all[i].tid, &entry);
+                if (vector) row = row_at_hand(batch, entry);
+            }
+            ++batch->found->visited[all[i].query];
+            // VACUUM may have moved an entry during a walk, which then meets the entry twice.
+            const bool again = i > 0 && !(all[i - 1] < all[i]);
+            if (vector && !again) offer_row(batch, all[i].query, vector, &row);
+        });
+    batch->candidate_count = 0;
     rest_row_reader(batch->reader);
 }
 

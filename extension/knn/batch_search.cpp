@@ -332,16 +332,6 @@ double reach_of(const Search& search, const Block& block, uint32 place) {
                          search.k < search.limit || dropped_candidates(*search.found, query) > 0);
 }
 
-// Adds a candidate, unless it was pending, and has moved to a list since: all queries are offered
-// those rows.
-bool add_if_new(const Search& search, uint32 part, uint32 query, uint64 tid) {
-    KnnBatch* batch = search.parts[part].batch;
-    if (std::binary_search(batch->pending, batch->pending + batch->pending_count, tid))
-        return false;
-    add_candidate(batch, query, tid);
-    return true;
-}
-
 // Adds candidates [ranked, worth) of each query, and visits their rows.
 void rank_between(const Search& search, const Block& block, const Size* ranked, const Size* worth) {
     for (uint32 place = 0; place < block.count; ++place) {
@@ -350,12 +340,9 @@ void rank_between(const Search& search, const Block& block, const Size* ranked, 
             // VACUUM may have moved an entry during a walk, which then meets the entry twice; they
             // are sorted by distance, part and TID.
             if (i == 0 || mine[i - 1].tid != mine[i].tid || mine[i - 1].part != mine[i].part)
-                add_if_new(search, mine[i].part, block.queries[place], mine[i].tid);
+                add_candidate(search.parts[mine[i].part].batch, block.queries[place], mine[i].tid);
     }
-    for_each_with_lists(search, [](uint32, KnnBatch* batch) {
-        rank_rows(batch, false);
-        batch->candidate_count = 0;
-    });
+    for_each_with_lists(search, [](uint32, KnnBatch* batch) { rank_rows(batch); });
 }
 
 // Entries that were appended to lists since the service got them.
@@ -365,7 +352,8 @@ void add_appended(const Search& search, const Block& block) {
         if (!block.answered[entry.place]) continue;
         const uint32 query = block.queries[entry.place];
         // It was no candidate: if it has no row, nothing is missing.
-        if (add_if_new(search, entry.part, query, entry.tid)) --search.found->visited[query];
+        add_candidate(search.parts[entry.part].batch, query, entry.tid);
+        --search.found->visited[query];
     }
 }
 
@@ -467,12 +455,8 @@ void scan_parts(const Search& search, uint32 query) {
 // Ranks rows that are compared with all queries: all, or those that are pending.
 void rank_for_all_queries(const Part& part) {
     KnnBatch* batch = part.batch;
-    if (batch->all) {
-        walk_rows(batch->reader, batch->all, [batch](uint64 tid) { rank_for_all(batch, tid); });
-        rest_row_reader(batch->reader);
-    } else if (part.way != Way::by_scans && batch->pending_count > 0) {
-        rank_rows(batch, true);
-    }
+    TidSet* tids = batch->all ? batch->all : batch->pending.tids;
+    if (tids && part.way != Way::by_scans) rank_for_all(batch, tids);
 }
 
 void find_rows(const Search& search) {
@@ -503,7 +487,7 @@ void search_by_query(KnnBatch* batch, const KnnValues& equal) {
 
 Way way_of(KnnBatch* batch, uint32 queries) {
     if (batch->query) return Way::by_queries;
-    if (batch->all || (batch->meta.lists == 0 && batch->pending_known)) return Way::all_rows;
+    if (batch->all || batch->meta.lists == 0) return Way::all_rows;
     batch->by_service = asks_service(batch, queries);
     if (batch->by_service) return Way::served;
     return open_lists(batch, queries) ? Way::by_lists : Way::by_scans;
@@ -590,7 +574,7 @@ void rank_places(KnnBatch* batch, const FoundPlaces& near) {
         }
     RootFinder roots{batch->index->heap};
     batch->roots = &roots;
-    rank_rows(batch, false);
+    rank_rows(batch);
     batch->roots = nullptr;
     end_root_finder(&roots);
 }

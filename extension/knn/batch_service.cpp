@@ -124,7 +124,7 @@ bool ask(const Served& served, uint32* queries, uint32* count, bool first, const
 
 bool asks_service(const KnnBatch* batch, uint32 count) {
     const char* reason;
-    if (batch->meta.lists == 0 || !batch->pending_known || batch->effort.candidates > max_list_k ||
+    if (batch->meta.lists == 0 || batch->effort.candidates > max_list_k ||
         !service_usable(batch->index->index, &reason))
         return false;
     // A service on this machine's CPU is no faster than reading the lists, where that pays.

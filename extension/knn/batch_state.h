@@ -6,6 +6,7 @@
 #include "extension/index/format.h"
 #include "extension/knn/batch.h"
 #include "extension/knn/lists.h"
+#include "extension/scan/entries.h"
 #include "extension/scan/row_walk.h"
 #include "extension/table/heap_roots.h"
 
@@ -49,10 +50,8 @@ struct KnnBatch {
     // A query is searched for this many nearest rows, visible or not, whether they pass the check
     // or not: its rows are complete where its k nearest are among them.
     uint32 limit;
-    Effort effort;    // for these
-    uint64* pending;  // sorted
-    Size pending_count;
-    bool pending_known;  // false: too many to keep in memory
+    Effort effort;  // for these
+    PendingEntries pending;
     SearchThreads* threads;
     ListSearch* lists;
     bool lists_tried;
@@ -110,11 +109,11 @@ bool search_service(const KnnBatch* batch, const ListWants& wants, const ServedS
 // --- batch_rows.cpp
 
 void add_candidate(KnnBatch* batch, uint32 query, uint64 tid);
-// Offers a row to all queries.
-void rank_for_all(KnnBatch* batch, uint64 tid);
-// Visits candidates, and pending rows if they are wanted, in the order of TIDs, so that each page
-// is pinned once.
-void rank_rows(KnnBatch* batch, bool with_pending);
+// Offers rows to all queries.
+void rank_for_all(KnnBatch* batch, TidSet* tids);
+// Visits the rows of candidates in the order of TIDs, so that each page is pinned once, and forgets
+// the candidates.
+void rank_rows(KnnBatch* batch);
 // Finds the rows of a query by an ordinary scan.
 void scan_for(KnnBatch* batch, uint32 query);
 

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 
-#include "extension/index/lists.h"
-#include "extension/index/page.h"
-#include "extension/index/tid.h"
+#include "extension/scan/entries.h"
 #include "extension/scan/exact.h"
 #include "extension/scan/state.h"
 #include "extension/settings.h"
@@ -15,60 +13,6 @@
 namespace pgwarp {
 
 namespace {
-
-// --- entries
-
-struct EntryCopy {
-    TidSet* tids;
-    std::span<const Condition> conditions;
-    bool checks_rows;  // entries without attributes are among them
-    uint32 count;
-    uint64 page_tids[max_page_entries];  // of one page
-};
-
-void copy_page(void* state, uint32, Page page, const EntryLayout& layout) {
-    auto* copy = static_cast<EntryCopy*>(state);
-    const ItemPointerData* tids = page_tids(page, layout);
-    const uint32 count = page_tail(page)->count;
-    uint64 passing[passing_words(max_page_entries)];
-    const bool all = layout.m == 0 || copy->conditions.empty();
-    if (!all) check_conditions(attribute_columns(page, layout), copy->conditions, passing);
-    copy->checks_rows |= layout.m == 0 && count > 0;
-    copy->count = 0;
-    for (uint32 i = 0; i < count; ++i)
-        if (all || (passing[i / 64] >> i % 64 & 1))
-            copy->page_tids[copy->count++] = tid_number(tids[i]);
-}
-
-// Runs without the page's lock, because put_tid() may write to a file.
-void keep_page(void* state) {
-    const auto* copy = static_cast<EntryCopy*>(state);
-    for (uint32 i = 0; i < copy->count; ++i) put_tid(copy->tids, copy->page_tids[i]);
-}
-
-void walk(Relation index, const MetaPage& meta, Snapshot snapshot, EntryCopy* copy,
-          const uint32* lists, uint32 count) {
-    walk_lists(index, meta, lists, count, {copy_page, copy, keep_page});
-    check_snapshot(index, meta, lists, count, snapshot);
-}
-
-// Adds the entries of the pending list, then those of the lists: training moves entries from one to
-// the other, so that one that moves meanwhile is met twice, never missed. False: VACUUM trained the
-// index meanwhile, and `meta` lacks its lists.
-bool add_entries(Relation index, const MetaPage& meta, Snapshot snapshot, EntryCopy* copy) {
-    const uint32 pending = pending_list;
-    const ListPlace& place = meta.pending;
-    // A list that never had an entry.
-    const bool unused = place.generation == 0 && !BlockNumberIsValid(place.head);
-    if (!unused) walk(index, meta, snapshot, copy, &pending, 1);
-    if (meta.lists == 0) return read_meta(index).build_id == meta.build_id;
-    const uint32 count = directory_lists(meta);
-    auto* lists = static_cast<uint32*>(palloc(count * sizeof(uint32)));
-    for (uint32 i = 0; i < count; ++i) lists[i] = i;
-    walk(index, meta, snapshot, copy, lists, count);
-    pfree(lists);
-    return true;
-}
 
 // --- rounds
 
@@ -115,18 +59,6 @@ bool searches_exactly(const MetaPage& meta) {
         settings.max_probes == 0 || static_cast<uint32>(settings.max_probes) >= meta.lists;
     return settings.target_recall >= 1 && settings.probes == 0 && settings.candidates == 0 &&
            settings.max_scan_tuples == 0 && all_lists;
-}
-
-IndexEntries read_entries(Relation index, Snapshot snapshot, std::span<const Condition> conditions,
-                          Size bytes) {
-    auto* copy = static_cast<EntryCopy*>(palloc0(sizeof(EntryCopy)));
-    copy->conditions = conditions;
-    copy->tids = open_tid_set(bytes);
-    while (!add_entries(index, read_meta(index), snapshot, copy)) continue;
-    sort_tid_set(copy->tids);
-    const IndexEntries entries{copy->tids, copy->checks_rows};
-    pfree(copy);
-    return entries;
 }
 
 void exact_round(IndexScanDesc scan, ScanState* s) {

@@ -43,17 +43,8 @@ Size drop_known(IndexScanDesc scan, const ScanState* s, Candidate* candidates, S
                                    s->served.tids, s->served.tids + s->served.count, candidate.id);
                            }) -
             candidates);
-    if (count == 0 || !pending_has_moved(scan->indexRelation, s)) return count;
-    uint64* tids = static_cast<uint64*>(palloc(count * sizeof(uint64)));
-    bool* found = static_cast<bool*>(palloc(count * sizeof(bool)));
-    for (Size i = 0; i < count; ++i) tids[i] = candidates[i].id;
-    find_tids(s->pending.tids, tids, count, found);
-    Size kept = 0;
-    for (Size i = 0; i < count; ++i)
-        if (!found[i]) candidates[kept++] = candidates[i];
-    pfree(found);
-    pfree(tids);
-    return kept;
+    return drop_moved(scan->indexRelation, s->meta, s->pending.entries, candidates, count,
+                      &Candidate::id);
 }
 
 }  // namespace

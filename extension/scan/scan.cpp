@@ -107,7 +107,7 @@ void begin_scan(IndexScanDesc scan, ScanState* s) {
         const MetaPage meta = read_meta(scan->indexRelation);
         pause_at("scan");
         begin_model(scan, s, meta);
-    } while (!s->exact.wanted && !read_pending(scan, s));
+    } while (!s->exact.wanted && !rank_pending(scan, s));
     s->progress.started = true;
 }
 
@@ -345,11 +345,11 @@ void close_orders(ScanState* s) {
     if (s->walk.ordered) close_candidate_order(s->walk.ordered);
     if (s->pending.rows) close_candidate_order(s->pending.rows);
     if (s->last.rows) close_candidate_order(s->last.rows);
-    if (s->pending.tids) close_tid_set(s->pending.tids);
+    if (s->pending.entries.tids) close_tid_set(s->pending.entries.tids);
     if (s->exact.tids) close_tid_set(s->exact.tids);
     if (s->round.spilled) close_candidate_order(s->round.spilled);
     s->walk.ordered = s->pending.rows = s->last.rows = s->round.spilled = nullptr;
-    s->pending.tids = s->exact.tids = nullptr;
+    s->pending.entries.tids = s->exact.tids = nullptr;
 }
 
 VectorView query_of(IndexScanDesc scan) {

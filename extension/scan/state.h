@@ -7,6 +7,7 @@
 #include "kernels/nibble_scan.h"
 #include "extension/scan/candidate_order.h"
 #include "extension/scan/bound.h"
+#include "extension/scan/entries.h"
 #include "extension/scan/limit.h"
 #include "extension/scan/noted_scan.h"
 #include "extension/scan/repeated_search.h"
@@ -157,8 +158,7 @@ struct CandidateMemory {
 
 // The pending list as of the start of the scan (pending.cpp).
 struct PendingRows {
-    TidSet* tids;
-    uint32 generation;
+    PendingEntries entries;
     CandidateOrder* rows;  // by exact distance
     bool done;             // no rows are left
 };
@@ -462,15 +462,13 @@ Size rank_tids(ScanState* s, TidSet* tids, bool checks, const RowSink& sink);
 
 // Reads the pending list and ranks its rows. False: VACUUM trained the index meanwhile, and may
 // have moved entries to lists that the scan's copy of the metapage does not have.
-bool read_pending(IndexScanDesc scan, ScanState* s);
+bool rank_pending(IndexScanDesc scan, ScanState* s);
 // Adds the nearest remaining rows of the pending list to the round.
 void gather_from_pending(ScanState* s);
 // Once all other rows were returned: whether there may be rows without a finite distance, and the
 // next ones of them, for the round.
 bool may_have_last_rows(Relation index, const ScanState* s);
 void gather_last(IndexScanDesc scan, ScanState* s);
-// Whether an entry may have moved from the pending list to another list since the scan read it.
-bool pending_has_moved(Relation index, const ScanState* s);
 
 // --- lists.cpp
 

@@ -1,15 +1,10 @@
 // Visits the rows of candidates in the table, with prefetches.
 #pragma once
 
-#include <algorithm>
-
 #include "extension/index/tid.h"
+#include "extension/scan/row_walk.h"
 #include "extension/scan/state.h"
 #include "extension/util/disk_reads.h"
-
-extern "C" {
-#include "miscadmin.h"
-}
 
 namespace pgwarp {
 
@@ -32,27 +27,13 @@ void prefetch_rows(ForEach for_each) {
 template <typename Visible>
 void visit_rows(ScanState* s, const Candidate* candidates, Size count, Visible visible) {
     if (count == 0) return;
-    constexpr Size hint_ahead = 12;
-    constexpr Size page_ahead = 6;
-    constexpr Size tuple_ahead = 2;
-    const auto prefetch = [&](Size i, PrefetchStage stage) {
-        if (i < count) prefetch_row(reader_of(s), number_tid(candidates[i].id), stage);
-    };
-    const Size read_ahead = rows_to_read_ahead(reader_of(s));
-    DiskReads reads;
-    for (Size i = 0; reads.needed() && i < std::min(count, read_ahead); ++i)
-        prefetch(i, PrefetchStage::read);
-    for (Size i = 0; i < std::min(count, hint_ahead); ++i) prefetch(i, PrefetchStage::hint);
-    for (Size i = 0; i < count; ++i) {
-        CHECK_FOR_INTERRUPTS();
-        if (reads.needed()) prefetch(i + read_ahead, PrefetchStage::read);
-        prefetch(i + hint_ahead, PrefetchStage::hint);
-        prefetch(i + page_ahead, PrefetchStage::page);
-        prefetch(i + tuple_ahead, PrefetchStage::tuple);
-        const StoredVector row = read_row(reader_of(s), number_tid(candidates[i].id));
-        const bool passes = row && visible(candidates[i], row_distance(s, row));
-        note_visit(s, candidates[i].distance, passes);
-    }
+    visit_in_order(
+        reader_of(s), count, [candidates](Size i) { return candidates[i].id; },
+        [&](Size i) {
+            const StoredVector row = read_row(reader_of(s), number_tid(candidates[i].id));
+            const bool passes = row && visible(candidates[i], row_distance(s, row));
+            note_visit(s, candidates[i].distance, passes);
+        });
 }
 
 }  // namespace pgwarp
