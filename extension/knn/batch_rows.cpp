@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "extension/index/column.h"
 #include "extension/knn/batch_state.h"
@@ -51,8 +50,11 @@ void sort_rows(NearestRows* found, const KnnIndex& index) {
     for (uint32 query = 0; query < found->count; ++query) {
         KnnRow* rows = found->rows + Size{query} * found->k;
         std::sort(rows, rows + found->counts[query], nearer);
-        for (uint32 i = 0; i < found->counts[query] && !index.by_query; ++i)
-            rows[i].distance = operator_distance(index.metric, rows[i].distance);
+        for (uint32 i = 0; i < found->counts[query]; ++i) {
+            const double distance = exact_of_ranked(rows[i].distance);
+            rows[i].distance =
+                index.by_query ? distance : operator_distance(index.metric, distance);
+        }
     }
 }
 
@@ -88,7 +90,8 @@ KnnRow row_at_hand(const KnnBatch* batch, const ItemPointerData& entry) {
 double distance_to(const KnnBatch* batch, uint32 query, const StoredVector& vector) {
     const uint32 dims = batch->index->dims;
     check_same_dims(dims, vector.dims, VectorType(vector.format, 0).name());
-    return exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector);
+    return ranked_distance(
+        exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector));
 }
 
 // Offers the row that was read last to a query, if it passes the query's check.
@@ -96,7 +99,7 @@ void offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow
     const KnnRowCheck& check = batch->index->check;
     if (check.passes && !check.passes(check.state, query, slot_of_row(batch->reader))) return;
     row->distance = distance_to(batch, query, vector);
-    if (!(row->distance < std::numeric_limits<double>::infinity()) && scans_go_on(batch)) return;
+    if (ranks_last(row->distance) && scans_go_on(batch)) return;
     ++batch->found->passed[query];
     offer(batch->found, query, *row);
 }

@@ -299,11 +299,6 @@ void find_candidates(const Search& search, Block* block, ListRound round) {
 
 // --- rows
 
-// A NaN is farther than any other distance.
-double comparable(double distance) {
-    return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
-}
-
 float shift_of(const Search& search, uint32 query) {
     const KnnBatch* first = search.parts[0].batch;
     return code_shift(*search.largest, first->queries + Size{query} * first->index->dims);
@@ -312,7 +307,7 @@ float shift_of(const Search& search, uint32 query) {
 // The exact distance of the k-th row that was found in any part; infinity: there are fewer.
 double kth_distance(const NearestRows& found, uint32 query) {
     return found.counts[query] < found.k ? std::numeric_limits<double>::infinity()
-                                         : comparable(found.rows[Size{query} * found.k].distance);
+                                         : found.rows[Size{query} * found.k].distance;
 }
 
 // Candidates of a query that have no wanted row.

@@ -106,7 +106,6 @@ void open_leaves(KnnIndex* knn, const char* key) {
 }  // namespace
 
 bool nearer(const KnnRow& a, const KnnRow& b) {
-    if (std::isnan(a.distance) != std::isnan(b.distance)) return std::isnan(b.distance);
     if (a.distance < b.distance) return true;
     if (a.distance > b.distance) return false;
     const uint64 place_a = tid_number(a.place), place_b = tid_number(b.place);

@@ -64,14 +64,14 @@ KnnIndex open_knn_index(Oid index, const char* key, KeyNames* names = nullptr);
 void close_knn_index(const KnnIndex& index);
 
 struct KnnRow {
-    double distance;  // what the index orders by; NaN sorts last
+    double distance;  // by ranked_distance() until the rows are sorted, then the operator's
     int64 key;
     Oid table;  // that has the row: the index's, or a partition
     ItemPointerData place;
     bool key_is_null;
     uint32 part;  // KnnIndex::part
 };
-// Nearest first, NaN last. Ties: by TID, then by table.
+// By ranked_distance(). Ties: by TID, then by table.
 bool nearer(const KnnRow& a, const KnnRow& b);
 
 // Converts a distance by exact_distance() into the result of the index's operator.

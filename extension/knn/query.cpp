@@ -2,6 +2,7 @@
 
 #include "extension/index/column.h"
 #include "extension/knn/query.h"
+#include "extension/scan/rows.h"
 
 extern "C" {
 #include "access/htup_details.h"
@@ -126,8 +127,8 @@ uint32 run_knn_query(KnnQuery* query, const float* vector, const KnnValues& equa
             row.place = *reinterpret_cast<ItemPointer>(DatumGetPointer(key));
         else if (!row.key_is_null)
             row.key = key_of(index.names, key, index.names ? TEXTOID : INT8OID);
-        row.distance =
-            DatumGetFloat8(SPI_getbinval(tuple, SPI_tuptable->tupdesc, 2, &distance_is_null));
+        row.distance = ranked_distance(
+            DatumGetFloat8(SPI_getbinval(tuple, SPI_tuptable->tupdesc, 2, &distance_is_null)));
         bool table_is_null;
         row.table =
             tells_table(index)

@@ -17,7 +17,8 @@ struct KnnValues {
     const Datum* values;
     const bool* nulls;
 };
-// Returns the number of rows, at most k, in any order. Distances are the operator's.
+// Returns the number of rows, at most k, in any order. Distances are the operator's, by
+// ranked_distance().
 uint32 run_knn_query(KnnQuery* query, const float* vector, const KnnValues& equal, KnnRow* rows);
 
 }  // namespace pgwarp

@@ -85,15 +85,11 @@ Candidate* reserve_candidates(ScanState* s, Size wanted) {
 
 double row_distance(ScanState* s, const StoredVector& row) {
     ++s->report.ranked_rows;
-    const double distance = exact_distance(s->meta.metric, s->query.vector, row);
-    // As in a sort by the operator, NaN comes after the infinite.
-    using Limits = std::numeric_limits<double>;
-    if (std::isnan(distance)) return Limits::infinity();
-    return std::min(distance, Limits::max());
+    return ranked_distance(exact_distance(s->meta.metric, s->query.vector, row));
 }
 
 void add_row(ScanState* s, double distance, uint64 tid) {
-    if (s->last.wait && !(distance < std::numeric_limits<double>::max())) {
+    if (s->last.wait && ranks_last(distance)) {
         const MemoryContext before = MemoryContextSwitchTo(s->context);
         if (!s->last.rows) s->last.rows = open_candidate_order(scan_memory() / 16);
         put_candidate(s->last.rows, {distance, tid});

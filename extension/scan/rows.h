@@ -1,6 +1,10 @@
 // Reads the indexed vectors of table rows by TID, and computes exact distances.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "kernels/common.h"
 #include "extension/types/vector_type.h"
 #include "extension/types/vector_cache.h"
@@ -81,5 +85,21 @@ void close_row_reader(RowReader* reader);
 double exact_distance(Metric metric, const VectorView& query, const StoredVector& row);
 // The query has the row's dimensions.
 double exact_distance(Metric metric, const float* query, const StoredVector& row);
+
+// Distances as rows are ranked by, in the order of the operator's, where NaN comes after infinity:
+// NaN is infinite, and infinity is the greatest finite number.
+inline double ranked_distance(double exact) {
+    using Limits = std::numeric_limits<double>;
+    return std::isnan(exact) ? Limits::infinity() : std::min(exact, Limits::max());
+}
+inline double exact_of_ranked(double ranked) {
+    using Limits = std::numeric_limits<double>;
+    if (std::isinf(ranked)) return ranked > 0 ? Limits::quiet_NaN() : ranked;
+    return ranked < Limits::max() ? ranked : Limits::infinity();
+}
+// Whether the row comes after all that have a finite distance.
+inline bool ranks_last(double ranked) {
+    return !(ranked < std::numeric_limits<double>::max());
+}
 
 }  // namespace pgwarp

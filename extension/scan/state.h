@@ -412,7 +412,7 @@ struct RankedPart {
 // Of one part it takes at least one, if there are any.
 void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, bool goes_on);
 
-// Also counts the row in the report. Infinite is the greatest finite number, NaN is infinite.
+// Its ranked_distance(). Also counts the row in the report.
 double row_distance(ScanState* s, const StoredVector& row);
 // Adds a row to the round. One without a finite distance waits, if it has to.
 void add_row(ScanState* s, double distance, uint64 tid);
