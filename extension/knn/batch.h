@@ -57,7 +57,7 @@ struct NearestRows {
     uint32 count;    // of queries
     KnnRow* rows;    // (count)(k): heaps with the farthest on top, until they are sorted
     uint32* counts;  // (count)
-    // Of the parts that are searched now, (count): candidates, and those that have a wanted row.
+    // Since begin_parts(), (count): candidates, and those that have a wanted row.
     uint32* visited;
     uint32* passed;
     bool again;  // rows may be offered that were offered before

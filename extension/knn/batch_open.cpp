@@ -24,12 +24,16 @@ namespace pgwarp {
 
 namespace {
 
-// The pending list is read before the lists.
-void read_pending(KnnBatch* batch) {
+// The pending list is read before the lists; for an exact search, all are read at once.
+void read_compared(KnnBatch* batch) {
+    Relation index = batch->index->index;
+    const Size bytes = batch->memory.lists / 6;
     do {
-        batch->meta = read_meta(batch->index->index);
-    } while (!read_pending(batch->index->index, batch->meta, batch->snapshot,
-                           batch->memory.lists / 6, &batch->pending));
+        batch->meta = read_meta(index);
+        batch->exact = searches_exactly(batch->meta);
+    } while (!batch->exact &&
+             !read_pending(index, batch->meta, batch->snapshot, bytes, &batch->pending));
+    if (batch->exact) batch->pending.tids = read_entries(index, batch->snapshot, {}, bytes).tids;
 }
 
 // --- batches
@@ -84,7 +88,7 @@ namespace {
 Size query_bytes(const KnnBatch* batch) {
     // The caller's vector, its index form, result rows, candidate rows, and the list search.
     const auto candidates = static_cast<uint32>(
-        batch->all ? 0 : std::min<Size>(kept_candidates(batch->effort), max_list_k));
+        batch->exact ? 0 : std::min<Size>(kept_candidates(batch->effort), max_list_k));
     return 2 * batch->index->dims * sizeof(float) + found_bytes(batch->k) +
            candidate_bytes(candidates) + 64;
 }
@@ -119,9 +123,7 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
         // As index_beginscan() does for an access method without finer predicate locks.
         PredicateLockRelation(index.index, batch->snapshot);
         batch->reader = open_row_reader(index.heap, index.index, batch->snapshot);
-        read_pending(batch);
-        if (searches_exactly(batch->meta))
-            batch->all = read_entries(index.index, batch->snapshot, {}, memory.lists / 6).tids;
+        read_compared(batch);
         batch->limit = rows_to_search(batch);
         batch->effort = choose_effort(batch->meta, batch->limit, false);
         if (settings.max_probes > 0)
@@ -144,7 +146,7 @@ bool has_codes_for(const KnnBatch* batch, uint32 query) {
 }
 
 bool scans_go_on(const KnnBatch* batch) {
-    return batch->meta.lists > 0 && !batch->all &&
+    return batch->meta.lists > 0 && !batch->exact &&
            settings.iterative_scan != static_cast<int>(IterativeScan::off);
 }
 
@@ -212,7 +214,7 @@ uint32 most_queries(const KnnBatch* batch) {
 uint32 least_queries(const KnnBatch* batch) {
     constexpr uint32 never = std::numeric_limits<uint32>::max();
     // All rows are read once for all queries.
-    if (batch->all || batch->meta.lists == 0) return 2;
+    if (batch->exact || batch->meta.lists == 0) return 2;
     if (batch->effort.candidates > max_list_k || (batch->lists_tried && !batch->lists))
         return never;
     if (batch->lists && holds_all_lists(batch->lists)) return 1;
@@ -223,7 +225,7 @@ uint32 least_queries(const KnnBatch* batch) {
 }
 
 KnnEffort effort_of(const KnnBatch* batch) {
-    return {batch->all != nullptr, batch->by_service, batch->meta.lists, batch->effort.probes,
+    return {batch->exact, batch->by_service, batch->meta.lists, batch->effort.probes,
             batch->effort.candidates};
 }
 
@@ -231,34 +233,28 @@ void begin_search(KnnBatch* batch, const float* queries, NearestRows* found) {
     MemoryContextReset(batch->batch_context);
     const MemoryContext before = MemoryContextSwitchTo(batch->batch_context);
     batch->queries = queries;
-    batch->count = found->count;
     batch->found = found;
     batch->few = alloc_array<bool>(found->count);
     memset(batch->few, 0, found->count * sizeof(bool));
-    batch->candidate_room = 1024;
-    batch->candidate_count = 0;
-    batch->candidates = alloc_array<CandidateRow>(batch->candidate_room);
+    constexpr Size room = 1024;
+    batch->candidates = {alloc_array<CandidateRow>(room), 0, room};
     batch->roots = nullptr;  // an error may have left it
     MemoryContextSwitchTo(before);
 }
 
 // Only rows are kept: other batches may search now.
 void end_search(KnnBatch* batch) {
-    pfree(batch->candidates);
-    batch->candidates = nullptr;
-    batch->candidate_room = 0;
+    pfree(batch->candidates.rows);
+    batch->candidates = {};
 }
 
 bool is_complete(const KnnBatch* batch, uint32 query) {
-    const bool all_rows = batch->all || batch->meta.lists == 0;
-    if (!batch->index->check.passes || all_rows) return true;
-    return !batch->few[query];
+    return !batch->index->check.passes || !batch->few[query];
 }
 
 void close_knn_batch(KnnBatch* batch) {
     if (batch->query) close_knn_query(batch->query);
     if (batch->scan) index_endscan(batch->scan);
-    if (batch->all) close_tid_set(batch->all);
     if (batch->pending.tids) close_tid_set(batch->pending.tids);
     if (batch->reader) close_row_reader(batch->reader);
     UnregisterSnapshot(batch->snapshot);

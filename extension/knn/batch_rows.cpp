@@ -27,13 +27,18 @@ void begin_rows(NearestRows* found, uint32 count) {
     MemoryContextReset(found->context);
     const MemoryContext before = MemoryContextSwitchTo(found->context);
     found->count = count;
-    found->again = false;
     found->rows = alloc_array<KnnRow>(Size{count} * found->k);
     found->counts = alloc_array<uint32>(count);
     found->visited = alloc_array<uint32>(count);
     found->passed = alloc_array<uint32>(count);
     std::fill_n(found->counts, count, 0);
     MemoryContextSwitchTo(before);
+}
+
+void begin_parts(NearestRows* found) {
+    std::fill_n(found->visited, found->count, 0);
+    std::fill_n(found->passed, found->count, 0);
+    found->again = false;
 }
 
 NearestRows rows_of_some(const NearestRows& found, uint32 first, uint32 count) {
@@ -117,12 +122,13 @@ StoredVector read_candidate(const KnnBatch* batch, uint64 tid, ItemPointerData* 
 }  // namespace
 
 void add_candidate(KnnBatch* batch, uint32 query, uint64 tid) {
-    if (batch->candidate_count == batch->candidate_room) {
-        batch->candidate_room *= 2;
-        batch->candidates = static_cast<CandidateRow*>(
-            repalloc_huge(batch->candidates, batch->candidate_room * sizeof(CandidateRow)));
+    CandidateRows& all = batch->candidates;
+    if (all.count == all.room) {
+        all.room *= 2;
+        all.rows =
+            static_cast<CandidateRow*>(repalloc_huge(all.rows, all.room * sizeof(CandidateRow)));
     }
-    batch->candidates[batch->candidate_count++] = {tid, query};
+    all.rows[all.count++] = {tid, query};
 }
 
 void rank_for_all(KnnBatch* batch, TidSet* tids) {
@@ -130,18 +136,20 @@ void rank_for_all(KnnBatch* batch, TidSet* tids) {
         const StoredVector vector = read_row(batch->reader, number_tid(tid));
         if (!vector) return;
         KnnRow row = row_at_hand(batch, number_tid(tid));
-        for (uint32 query = 0; query < batch->count; ++query) offer_row(batch, query, vector, &row);
+        for (uint32 query = 0; query < batch->found->count; ++query)
+            offer_row(batch, query, vector, &row);
     });
     rest_row_reader(batch->reader);
 }
 
 void rank_rows(KnnBatch* batch) {
-    CandidateRow* all = batch->candidates;
-    std::sort(all, all + batch->candidate_count);
+    CandidateRow* all = batch->candidates.rows;
+    Size count = batch->candidates.count;
+    std::sort(all, all + count);
     // All queries are offered pending rows, unless a device has named the candidates.
-    const Size count = batch->roots ? batch->candidate_count
-                                    : drop_moved(batch->index->index, batch->meta, batch->pending,
-                                                 all, batch->candidate_count, &CandidateRow::tid);
+    if (!batch->roots)
+        count = drop_moved(batch->index->index, batch->meta, batch->pending, all, count,
+                           &CandidateRow::tid);
     StoredVector vector;
     KnnRow row;
     visit_in_order(
@@ -157,7 +165,7 @@ void rank_rows(KnnBatch* batch) {
             const bool again = i > 0 && !(all[i - 1] < all[i]);
             if (vector && !again) offer_row(batch, all[i].query, vector, &row);
         });
-    batch->candidate_count = 0;
+    batch->candidates.count = 0;
     rest_row_reader(batch->reader);
 }
 

@@ -59,14 +59,12 @@ struct Search {
     NearestRows* found;
     Part* parts;
     uint32 part_count;
-    uint32 count;  // of queries
-    uint32 k;
     uint32 limit;             // KnnBatch::limit
     const MetaPage* largest;  // of the indexes with lists
     Effort effort;            // for `limit` rows of that
     Size memory;              // of a block
-    bool* few;                // (count): queries of which too few rows were found
-    bool* left;               // (count): queries that are left to scans in any case
+    bool* few;                // (queries): too few rows were found
+    bool* left;               // (queries): left to scans in any case
 };
 
 // An entry that was appended to a list: its code was not read.
@@ -132,18 +130,6 @@ Block make_block(const Search& search, const uint32* queries, uint32 count, uint
             0};
 }
 
-void free_block(const Block& block) {
-    pfree(block.found);
-    pfree(block.counts);
-    pfree(block.merged);
-    pfree(block.forms);
-    pfree(block.chosen);
-    pfree(block.radii);
-    pfree(block.nearest);
-    pfree(block.answered);
-    if (block.appended) pfree(block.appended);
-}
-
 // --- candidates
 
 void merge_part(const Block& block, uint32 place, uint32 part, const Neighbor* found,
@@ -169,7 +155,6 @@ void add_appended(Block* block, const AppendedEntry& entry) {
         const Size room = std::max<Size>(64, 2 * block->appended_room);
         AppendedEntry* grown = alloc_array<AppendedEntry>(room);
         std::copy_n(block->appended, block->appended_count, grown);
-        if (block->appended) pfree(block->appended);
         block->appended = grown;
         block->appended_room = room;
     }
@@ -244,7 +229,7 @@ bool ask_for_part(const KnnBatch* batch, Block* block, uint32 number, const List
 void give_up_service(const Search& search, Part* part) {
     KnnBatch* batch = part->batch;
     batch->by_service = false;
-    const bool by_lists = !insists_on_service() && open_lists(batch, search.count) &&
+    const bool by_lists = !insists_on_service() && open_lists(batch, search.found->count) &&
                           (search.part_count == 1 || queries_decide(batch));
     part->way = by_lists ? Way::by_lists : Way::by_scans;
 }
@@ -322,9 +307,10 @@ double reach_of(const Search& search, const Block& block, uint32 place) {
     const PartCandidate* mine = block.found + Size{place} * block.room;
     const Size radius = std::min<Size>(block.counts[place], search.limit);
     const float shift = shift_of(search, query);
-    return ranking_reach(search.effort, search.largest->metric, kth_distance(*search.found, query),
-                         double{mine[radius - 1].distance} + shift, shift,
-                         search.k < search.limit || dropped_candidates(*search.found, query) > 0);
+    return ranking_reach(
+        search.effort, search.largest->metric, kth_distance(*search.found, query),
+        double{mine[radius - 1].distance} + shift, shift,
+        search.found->k < search.limit || dropped_candidates(*search.found, query) > 0);
 }
 
 // Adds candidates [ranked, worth) of each query, and visits their rows.
@@ -388,8 +374,6 @@ void rank_block(const Search& search, const Block& block, uint32* unsure, uint32
             }
         }
     }
-    pfree(ranked);
-    pfree(ends);
 }
 
 // Finds the candidates of these queries, with this room for each, and ranks them, block by block.
@@ -397,19 +381,25 @@ void search_blocks(const Search& search, const uint32* queries, uint32 count, ui
                    ListRound round, uint32* unsure, uint32* unsure_count) {
     const auto step = static_cast<uint32>(std::clamp<Size>(
         search.memory / bytes_of_query(search, room), 1, std::max<Size>(count, 1)));
+    const MemoryContext before = CurrentMemoryContext;
+    const MemoryContext context =
+        AllocSetContextCreate(before, "knn candidates", ALLOCSET_DEFAULT_SIZES);
+    MemoryContextSwitchTo(context);
     for (uint32 first = 0; first < count; first += step) {
         Block block = make_block(search, queries + first, std::min(step, count - first), room);
         find_candidates(search, &block, round);
         rank_block(search, block, unsure, unsure_count);
-        free_block(block);
+        MemoryContextReset(context);
     }
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
 }
 
 // Whether the k nearest rows of a query are among those that it was searched for. Candidates
 // without a wanted row may all be nearer than those that have one.
 bool has_enough(const Search& search, uint32 query) {
-    const Size visited = search.k + dropped_candidates(*search.found, query);
-    return search.found->passed[query] >= search.k &&
+    const Size visited = search.found->k + dropped_candidates(*search.found, query);
+    return search.found->passed[query] >= search.found->k &&
            (settings.probes > 0 || static_cast<double>(visited) <= tolerated_spread(search.limit));
 }
 
@@ -418,17 +408,17 @@ void search_lists_of_parts(const Search& search) {
     const Size kept = std::max<Size>(kept_candidates(search.effort), search.limit);
     const auto room = static_cast<uint32>(std::min<Size>(kept, max_list_k));
     const auto more = static_cast<uint32>(std::min<Size>(times * kept, max_list_k));
-    uint32* queries = alloc_array<uint32>(search.count);
-    uint32* unsure = alloc_array<uint32>(search.count);
+    uint32* queries = alloc_array<uint32>(search.found->count);
+    uint32* unsure = alloc_array<uint32>(search.found->count);
     uint32 unsure_count = 0;
-    for (uint32 i = 0; i < search.count; ++i) queries[i] = i;
-    search_blocks(search, queries, search.count, room, ListRound::first,
+    for (uint32 i = 0; i < search.found->count; ++i) queries[i] = i;
+    search_blocks(search, queries, search.found->count, room, ListRound::first,
                   more > room ? unsure : nullptr, &unsure_count);
     search.found->again = unsure_count > 0;
     search_blocks(search, unsure, unsure_count, more, ListRound::more, nullptr, nullptr);
     search.found->again = false;
     // Before pending rows are ranked: these say nothing of rows in lists.
-    for (uint32 query = 0; query < search.count; ++query)
+    for (uint32 query = 0; query < search.found->count; ++query)
         search.few[query] |= !has_enough(search, query);
 }
 
@@ -450,15 +440,14 @@ void scan_parts(const Search& search, uint32 query) {
 // Ranks rows that are compared with all queries: all, or those that are pending.
 void rank_for_all_queries(const Part& part) {
     KnnBatch* batch = part.batch;
-    TidSet* tids = batch->all ? batch->all : batch->pending.tids;
-    if (tids && part.way != Way::by_scans) rank_for_all(batch, tids);
+    if (batch->pending.tids && part.way != Way::by_scans) rank_for_all(batch, batch->pending.tids);
 }
 
 void find_rows(const Search& search) {
     if (std::any_of(search.parts, search.parts + search.part_count, has_candidates))
         search_lists_of_parts(search);
     for (uint32 i = 0; i < search.part_count; ++i) rank_for_all_queries(search.parts[i]);
-    for (uint32 query = 0; query < search.count; ++query) {
+    for (uint32 query = 0; query < search.found->count; ++query) {
         CHECK_FOR_INTERRUPTS();
         scan_parts(search, query);
     }
@@ -469,7 +458,7 @@ void find_rows(const Search& search) {
 void search_by_query(KnnBatch* batch, const KnnValues& equal) {
     const KnnIndex& index = *batch->index;
     NearestRows* found = batch->found;
-    for (uint32 i = 0; i < batch->count; ++i) {
+    for (uint32 i = 0; i < found->count; ++i) {
         CHECK_FOR_INTERRUPTS();
         const Size first = Size{i} * static_cast<Size>(index.equal_count);
         found->counts[i] = run_knn_query(batch->query, batch->queries + Size{i} * index.dims,
@@ -482,7 +471,7 @@ void search_by_query(KnnBatch* batch, const KnnValues& equal) {
 
 Way way_of(KnnBatch* batch, uint32 queries) {
     if (batch->query) return Way::by_queries;
-    if (batch->all || batch->meta.lists == 0) return Way::all_rows;
+    if (batch->exact || batch->meta.lists == 0) return Way::all_rows;
     batch->by_service = asks_service(batch, queries);
     if (batch->by_service) return Way::served;
     return open_lists(batch, queries) ? Way::by_lists : Way::by_scans;
@@ -504,22 +493,15 @@ bool are_comparable(const Part* parts, int count) {
 }
 
 void search_as_one(Part* parts, int count, NearestRows* found) {
-    const uint32 query_count = found->count;
-    std::fill_n(found->visited, query_count, 0);
-    std::fill_n(found->passed, query_count, 0);
-    found->again = false;
+    begin_parts(found);
     Search search = {};
     search.found = found;
     search.parts = parts;
     search.part_count = static_cast<uint32>(count);
-    search.count = query_count;
-    search.k = parts[0].batch->k;
     search.limit = parts[0].batch->limit;
     search.memory = parts[0].batch->memory.queries;
-    search.few = alloc_array<bool>(query_count);
-    search.left = alloc_array<bool>(query_count);
-    memset(search.few, 0, query_count * sizeof(bool));
-    memset(search.left, 0, query_count * sizeof(bool));
+    search.few = static_cast<bool*>(palloc0(found->count * sizeof(bool)));
+    search.left = static_cast<bool*>(palloc0(found->count * sizeof(bool)));
     for_each_with_lists(search, [&](uint32, const KnnBatch* batch) {
         if (search.largest && search.largest->rows_at_build >= batch->meta.rows_at_build) return;
         search.largest = &batch->meta;
@@ -561,7 +543,7 @@ void search_batches(KnnBatch* const* batches, int count, const float* queries, N
 namespace {
 
 void rank_places(KnnBatch* batch, const FoundPlaces& near) {
-    for (uint32 query = 0; query < batch->count; ++query)
+    for (uint32 query = 0; query < batch->found->count; ++query)
         for (uint32 i = 0; i < near.found[query]; ++i) {
             const uint64 place = near.places[Size{query} * near.most + i];
             if (leaf_of_place(place) == batch->index->part)
@@ -580,8 +562,7 @@ void rank_batch(KnnBatch* batch, const float* queries, const FoundPlaces& near,
                 NearestRows* found) {
     const MemoryContext before = CurrentMemoryContext;
     begin_search(batch, queries, found);
-    std::fill_n(found->visited, found->count, 0);
-    std::fill_n(found->passed, found->count, 0);
+    begin_parts(found);
     for (uint32 i = 0; i < found->count; ++i) pgstat_count_index_scan(batch->index->index);
     MemoryContextSwitchTo(batch->batch_context);
     rank_places(batch, near);

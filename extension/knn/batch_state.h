@@ -28,6 +28,12 @@ struct CandidateRow {
     }
 };
 
+struct CandidateRows {
+    CandidateRow* rows;
+    Size count;
+    Size room;
+};
+
 template <typename T>
 T* alloc_array(Size count) {
     return static_cast<T*>(
@@ -50,23 +56,20 @@ struct KnnBatch {
     // A query is searched for this many nearest rows, visible or not, whether they pass the check
     // or not: its rows are complete where its k nearest are among them.
     uint32 limit;
-    Effort effort;  // for these
-    PendingEntries pending;
+    Effort effort;           // for these
+    bool exact;              // the search compares all rows
+    PendingEntries pending;  // all entries, for that
     SearchThreads* threads;
     ListSearch* lists;
     bool lists_tried;
     bool by_service;  // the last search was
     uint32 expected;  // queries of this search and of later ones, at least
-    TidSet* all;      // of all entries, for an exact search; null: the search is not exact
 
     // Of the last search:
-    const float* queries;  // (count)(dims)
-    uint32 count;
+    const float* queries;  // (found->count)(dims)
     NearestRows* found;
-    bool* few;  // (count): too few rows were found for the recall that is asked for
-    CandidateRow* candidates;
-    Size candidate_count;
-    Size candidate_room;
+    bool* few;  // (found->count): too few rows were found for the recall that is asked for
+    CandidateRows candidates;
     RootFinder* roots;  // not null: candidates are visible versions, which may not be entries
 };
 
@@ -108,6 +111,8 @@ bool search_service(const KnnBatch* batch, const ListWants& wants, const ServedS
 
 // --- batch_rows.cpp
 
+// Counts the candidates of the parts that are searched next.
+void begin_parts(NearestRows* found);
 void add_candidate(KnnBatch* batch, uint32 query, uint64 tid);
 // Offers rows to all queries.
 void rank_for_all(KnnBatch* batch, TidSet* tids);
