@@ -35,7 +35,7 @@ void close_knn_batch(KnnBatch* batch);
 // How many queries the coming searches will have in all: what one search reads may serve the
 // others.
 void expect_queries(KnnBatch* batch, uint32 count);
-// The most queries of one search_batch(): memory has room for them and for the caller's vectors.
+// The most queries of one search: memory has room for them and for the caller's vectors.
 uint32 most_queries(const KnnBatch* batch);
 // The fewest for which the next search is cheaper than a scan each.
 uint32 least_queries(const KnnBatch* batch);
