@@ -92,5 +92,14 @@ SET maintenance_work_mem = '1MB';
 SELECT count(*), count(DISTINCT (tableoid, ctid)), count(*) FILTER (WHERE distance = 'NaN') AS last
 FROM knn_search('parted_cosine', (SELECT array_agg(v ORDER BY id) FROM queries WHERE id = 1), 105);
 
-DROP TABLE queries, items, parted;
+
+\qecho rows without codes, more than memory holds: each is compared with all queries
+CREATE TABLE waiting (id int, v vector(8));
+CREATE INDEX waiting_v ON waiting USING ivfpq (v);
+INSERT INTO waiting SELECT i, vec(i % 18000, 8) FROM generate_series(1, 20000) AS i;
+SELECT count(*), sum(round(distance ^ 2)) = (SELECT sum(round(d ^ 2)) FROM queries AS q, LATERAL
+    (SELECT v <-> q.v AS d FROM waiting ORDER BY (v <-> q.v) + 0 LIMIT 5) AS s) AS exact
+FROM knn_search('waiting_v', (SELECT array_agg(v ORDER BY id) FROM queries), 5);
+
+DROP TABLE queries, items, parted, waiting;
 DROP FUNCTION compare;
