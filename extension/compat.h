@@ -292,6 +292,36 @@ extern "C" {
 #define compat_explain_nodes(explain) ((void)(explain))
 #endif
 
+// A page of a bitmap. 18 split reading a page's rows from reading the page, and gave iterators of
+// one process a name of their own.
+struct CompatBitmapPage {
+    BlockNumber block;
+    int count;  // -1: the page is lossy
+    const OffsetNumber* offsets;
+};
+extern "C" {
+#include "access/htup_details.h"
+#include "nodes/tidbitmap.h"
+}
+template <typename Visit>
+static inline void compat_walk_bitmap(TIDBitmap* bitmap, Visit&& visit) {
+#if PG_VERSION_NUM >= 180000
+    OffsetNumber offsets[MaxHeapTuplesPerPage];
+    TBMPrivateIterator* iterator = tbm_begin_private_iterate(bitmap);
+    for (TBMIterateResult page; tbm_private_iterate(iterator, &page);) {
+        int count = -1;
+        if (!page.lossy) count = tbm_extract_page_tuple(&page, offsets, MaxHeapTuplesPerPage);
+        visit(CompatBitmapPage{page.blockno, count, offsets});
+    }
+    tbm_end_private_iterate(iterator);
+#else
+    TBMIterator* iterator = tbm_begin_iterate(bitmap);
+    while (const TBMIterateResult* page = tbm_iterate(iterator))
+        visit(CompatBitmapPage{page->blockno, page->ntuples, page->offsets});
+    tbm_end_iterate(iterator);
+#endif
+}
+
 // A backend's index in the array of PGPROC structures, below MaxBackends: 17 renamed it and gave it
 // a variable.
 #if PG_VERSION_NUM >= 170000

@@ -4,6 +4,7 @@
 #include "extension/am/alter.h"
 #include "extension/am/order.h"
 #include "extension/audit/audit.h"
+#include "extension/bitmap/bitmap_scan.h"
 #include "extension/index/options.h"
 #include "extension/join/batch_scan.h"
 #include "extension/scan/explain.h"
@@ -24,6 +25,7 @@ void _PG_init(void) {
     pgwarp::install_limit_hook();
     pgwarp::install_explain_hook();
     pgwarp::install_order_planner();
+    pgwarp::install_bitmap_scans();
     pgwarp::install_join_planner();
     pgwarp::install_join_executor();
     pgwarp::request_service();

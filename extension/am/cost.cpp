@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "kernels/list_levels.h"
+#include "extension/am/bitmap_costs.h"
 #include "extension/am/callbacks.h"
 #include "extension/am/shares.h"
 #include "extension/index/format.h"
@@ -146,7 +147,8 @@ void plan_service(Relation index, const MetaPage& meta, const WantedScan& wanted
     plan->costs = service_costs(refines);
 }
 
-ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
+// `served`: by the service, if it can be.
+ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted, bool served) {
     const MetaPage meta = read_meta(index);
     ScanPlan plan = {};
     plan.lists = meta.lists;
@@ -166,7 +168,7 @@ ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
                                    static_cast<uint64>(std::ceil(plan.probes)), meta.lists));
     plan.compared = meta.parents + lists;
     plan.model_pages = other_pages + centroid_pages(meta) * lists / meta.lists;
-    if (!plan.exact && will_be_served(index)) plan_service(index, meta, wanted, &plan);
+    if (served && !plan.exact && will_be_served(index)) plan_service(index, meta, wanted, &plan);
     return plan;
 }
 
@@ -378,7 +380,129 @@ bool wants_null_vectors(const IndexPath* path) {
     return false;
 }
 
+// What a scan costs, without the executor's own part.
+struct ScanCost {
+    double first;  // rows, as many as LIMIT wants
+    double all;
+    double startup;
+};
+
+// The scan's rows of LIMIT, and its part of what LIMIT wants of a table's partitions.
+struct ScanLimit {
+    double rows;  // 0: unknown
+    double share;
+    double k;  // rows that the scan is priced for
+
+    ScanLimit(const PlannerInfo* root, const IndexOptInfo* info)
+        : rows(root->limit_tuples > 0 ? std::clamp<double>(root->limit_tuples, 1, most_wanted_rows)
+                                      : 0),
+          share(share_of_parent(root, info->rel)),
+          // Scans of partitions share the rows of LIMIT (scan/partitions.cpp).
+          k(rows > 0 ? rows_of_part(rows, share) : 100) {}
+};
+
+// Each row is fetched by its TID, not read in sequence: twice the cost of a tuple. An index's
+// expression is evaluated for each row that is ranked, filters for each row.
+TableCosts table_costs(PlannerInfo* root, const IndexOptInfo* info, double loops, bool filtered) {
+    QualCost expression;
+    cost_qual_eval(&expression, info->indexprs, root);
+    return {root, info, loops, PageCosts(info->rel->reltablespace),
+            cpu_index_tuple_cost + 2 * cpu_tuple_cost + cpu_operator_cost + expression.per_tuple +
+                (filtered ? info->rel->baserestrictcost.per_tuple : 0)};
+}
+
+ScanCost price(PlannerInfo* root, const IndexPath* path, double loops, const PassingShares& shares,
+               bool served) {
+    const IndexOptInfo* info = path->indexinfo;
+    const double rows = std::max(1.0, info->tuples);
+    const double index_pages = std::max(1.0, static_cast<double>(info->pages));
+    const ScanLimit limit(root, info);
+    const WantedScan wanted{static_cast<uint32>(std::ceil(limit.k)), shares};
+    ScanPlan plan;
+    if (info->hypothetical) {
+        plan = plan_hypothetical_scan(rows, index_pages, wanted);
+    } else {
+        Relation index = relation_open(info->indexoid, NoLock);
+        plan = plan_scan(index, rows, wanted, served);
+        relation_close(index, NoLock);
+    }
+    const TableCosts table = table_costs(root, info, loops, shares.rows < 1);
+    const PageCosts page(info->reltablespace);
+    double first = pending_cost(plan, table, page, limit.k) +
+                   hand_out_cost(table.page, std::min(limit.k, path->path.rows));
+    double all = first;
+    if (plan.lists > 0) {
+        const double list_rows = rows - plan.pending_rows;
+        const double list_pages = std::max(
+            0.0, index_pages - plan.model_pages - plan.pending_pages - plan.refinement_pages);
+        const ListCosts lists = list_costs(plan, wanted, list_rows, list_pages, page);
+        const double passing = list_rows * shares.entries;
+        first += lists.first + refinement_cost(plan, page) +
+                 ranking_cost(plan, table, passing * plan.probes / plan.lists);
+        all = first + (plan.exact ? rest_of_exact_cost(table, passing)
+                                  : further_cost(lists.others, table, plan.candidates, passing));
+    }
+    // A Merge Append is taken to read the same part of each partition.
+    const double part = limit.rows > 0 ? limit.rows * limit.share / path->path.rows : 0;
+    // A line from 0 through the first rows may end below the cost of all. It does where no
+    // condition drops rows: LIMIT then says how many are read, and the others cost nothing.
+    if (part > 0 && part < 1 && is_plain(shares)) all = std::min(all, first / part);
+    return {first, all, limit.rows > 0 ? startup_of(first, all, part) : first};
+}
+
+// Of the index conditions.
+Selectivity index_selectivity(PlannerInfo* root, IndexPath* path, double loops) {
+    GenericCosts costs = {};
+    genericcostestimate(root, path, loops, &costs);
+    return costs.indexSelectivity;
+}
+
 }  // namespace
+
+BitmapCosts::BitmapCosts(PlannerInfo* planner, IndexPath* ordered, double bitmap_rows)
+    : root(planner), path(ordered) {
+    const RelOptInfo* table = path->indexinfo->rel;
+    tuples = std::max(1.0, table->tuples);
+    shares = passing_shares(root, path, index_selectivity(root, path, 1));
+    passing = std::clamp(path->path.rows / std::max(1.0, bitmap_rows), 1e-6, 1.0);
+}
+
+BitmapCosts::Way BitmapCosts::of_lists(double bitmap_rows) const {
+    // A look-up in a hash table, in conditions on attributes.
+    constexpr double look_up = 20;
+    PassingShares some = shares;
+    const double share = std::min(1.0, bitmap_rows / tuples);
+    // Conditions on attributes may be about the same rows as the bitmap.
+    some.conditions += look_up;
+    some.entries = std::max(share * shares.entries, share * passing);
+    some.rows = std::min(1.0, share * passing / std::max(some.entries, 1e-9));
+    const ScanCost cost = price(root, path, 1, some, false);
+    return {cost.first, cost.startup, cost.all};
+}
+
+BitmapCosts::Way BitmapCosts::of_all(double bitmap_rows) const {
+    PassingShares all = shares;
+    const double share = std::min(1.0, bitmap_rows / tuples) * passing;
+    all.rows = std::min(1.0, share / std::max(shares.entries, 1e-9));
+    const ScanCost cost = price(root, path, 1, all, true);
+    return {cost.first, cost.startup, cost.all};
+}
+
+BitmapCosts::Way BitmapCosts::of_rows(double bitmap_rows) const {
+    const IndexOptInfo* info = path->indexinfo;
+    // The bitmap has rows that a partial index has not.
+    if (info->indpred != NIL) {
+        const double most = get_float8_infinity();
+        return {most, most, most};
+    }
+    const TableCosts table = table_costs(root, info, 1, true);
+    const ScanLimit limit(root, info);
+    const double found = bitmap_rows * passing;
+    const double sort = number_comparison * cpu_operator_cost * std::log2(found + 2);
+    const double first = table.visit(bitmap_rows) + found * sort +
+                         hand_out_cost(table.page, std::min(limit.k, path->path.rows));
+    return {first, first, first + rest_of_exact_cost(table, found)};
+}
 
 void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* startup_cost,
                 Cost* total_cost, Selectivity* selectivity, double* correlation, double* pages) {
@@ -396,61 +520,15 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
         return;
     }
 
-    GenericCosts costs = {};
-    genericcostestimate(root, path, loop_count, &costs);
-
     const IndexOptInfo* info = path->indexinfo;
-    const double rows = std::max(1.0, info->tuples);
-    const double index_pages = std::max(1.0, static_cast<double>(info->pages));
-    // Scans of partitions share the rows of LIMIT (scan/partitions.cpp).
-    const double share = share_of_parent(root, info->rel);
-    const double limit =
-        root->limit_tuples > 0 ? std::clamp<double>(root->limit_tuples, 1, most_wanted_rows) : 0;
-    const double k = limit > 0 ? rows_of_part(limit, share) : 100;
-    const WantedScan wanted{static_cast<uint32>(std::ceil(k)),
-                            passing_shares(root, path, costs.indexSelectivity)};
+    const PassingShares shares =
+        passing_shares(root, path, index_selectivity(root, path, loop_count));
     // Of the rows that the scan visits, it returns those that pass.
     *selectivity = std::min(1.0, path->path.rows / std::max(1.0, info->rel->tuples));
-    ScanPlan plan;
-    if (info->hypothetical) {
-        plan = plan_hypothetical_scan(rows, index_pages, wanted);
-    } else {
-        Relation index = relation_open(info->indexoid, NoLock);
-        plan = plan_scan(index, rows, wanted);
-        relation_close(index, NoLock);
-    }
-
-    // Each row is fetched by its TID, not read in sequence: twice the cost of a tuple. An index's
-    // expression is evaluated for each row that is ranked, filters for each row.
-    QualCost expression;
-    cost_qual_eval(&expression, info->indexprs, root);
-    const TableCosts table{
-        root, info, loop_count, PageCosts(info->rel->reltablespace),
-        cpu_index_tuple_cost + 2 * cpu_tuple_cost + cpu_operator_cost + expression.per_tuple +
-            (wanted.shares.rows < 1 ? info->rel->baserestrictcost.per_tuple : 0)};
-    const PageCosts page(info->reltablespace);
-    double first = pending_cost(plan, table, page, k) +
-                   hand_out_cost(table.page, std::min(k, path->path.rows));
-    double all = first;
-    if (plan.lists > 0) {
-        const double list_rows = rows - plan.pending_rows;
-        const double list_pages = std::max(
-            0.0, index_pages - plan.model_pages - plan.pending_pages - plan.refinement_pages);
-        const ListCosts lists = list_costs(plan, wanted, list_rows, list_pages, page);
-        const double passing = list_rows * wanted.shares.entries;
-        first += lists.first + refinement_cost(plan, page) +
-                 ranking_cost(plan, table, passing * plan.probes / plan.lists);
-        all = first + (plan.exact ? rest_of_exact_cost(table, passing)
-                                  : further_cost(lists.others, table, plan.candidates, passing));
-    }
-    // A Merge Append is taken to read the same part of each partition.
-    const double part = limit > 0 ? limit * share / path->path.rows : 0;
-    // A line from 0 through the first rows may end below the cost of all. It does where no
-    // condition drops rows: LIMIT then says how many are read, and the others cost nothing.
-    if (part > 0 && part < 1 && is_plain(wanted.shares)) all = std::min(all, first / part);
-    *startup_cost = limit > 0 ? startup_of(first, all, part) : first;
-    *total_cost = all;
-    *pages = index_pages;
+    const ScanCost cost = price(root, path, loop_count, shares, true);
+    *startup_cost = cost.startup;
+    *total_cost = cost.all;
+    *pages = std::max(1.0, static_cast<double>(info->pages));
 }
 
 }  // namespace pgwarp

@@ -54,10 +54,12 @@ void choose_for_audit(IndexScanDesc scan, ScanState* s, const WantedRows& wanted
     s->audited.k = 0;
     if (!audit_search || settings.audit_every == 0 || !drawn(scan)) return;
     // Without a LIMIT, the number of rows that matter is unknown. Where the executor or the scan
-    // checks filters on rows, the conditions are not all that decides which rows are found.
+    // checks filters on rows, or has the rows of a bitmap, the conditions are not all that decides
+    // which rows are found.
     constexpr Size most_rows = 1 << 14;
     if (s->asked.rows > 0 || wanted.in_order == 0 || wanted.in_order > most_rows ||
-        s->bound.given || row_filter(s->reader).passes || planned_share(scan) <= 0)
+        s->bound.given || s->conditions.rows || row_filter(s->reader).passes ||
+        planned_share(scan) <= 0)
         return;
     if (scan->orderByData[0].sk_flags & SK_ISNULL) return;
     if (!effort_is_chosen(s->meta) || !others_see_the_same(scan->indexRelation)) return;

@@ -4,6 +4,7 @@
 #include "kernels/conditions.h"
 #include "extension/compat.h"
 #include "extension/index/attributes.h"
+#include "extension/scan/row_set.h"
 
 extern "C" {
 #include "access/skey.h"
@@ -19,6 +20,10 @@ struct Conditions {
     bool recheck;  // entries that pass may fail the keys: the executor must check their rows
     bool rough;    // many of them may
     bool never;    // no row passes
+    // Of a bitmap scan: entries of other rows do not pass. Null: there is none.
+    const RowSet* rows;
+    // The scan ranks these rows, and reads no list.
+    bool ranks_rows;
 
     std::span<const Condition> all() const { return {items, count}; }
 };

@@ -12,6 +12,7 @@ namespace {
 struct EntryCopy {
     TidSet* tids;
     std::span<const Condition> conditions;
+    const RowSet* rows;
     bool checks_rows;  // entries without attributes are among them
     uint32 count;
     uint64 page_tids[max_page_entries];  // of one page
@@ -27,7 +28,8 @@ void copy_page(void* state, uint32, Page page, const EntryLayout& layout) {
     copy->checks_rows |= layout.m == 0 && count > 0;
     copy->count = 0;
     for (uint32 i = 0; i < count; ++i)
-        if (all || (passing[i / 64] >> i % 64 & 1))
+        if ((all || (passing[i / 64] >> i % 64 & 1)) &&
+            (!copy->rows || has_row(*copy->rows, tids[i])))
             copy->page_tids[copy->count++] = tid_number(tids[i]);
 }
 
@@ -37,9 +39,10 @@ void keep_page(void* state) {
     for (uint32 i = 0; i < copy->count; ++i) put_tid(copy->tids, copy->page_tids[i]);
 }
 
-EntryCopy* begin_copy(Size bytes, std::span<const Condition> conditions) {
+EntryCopy* begin_copy(Size bytes, std::span<const Condition> conditions, const RowSet* rows) {
     auto* copy = static_cast<EntryCopy*>(palloc0(sizeof(EntryCopy)));
     copy->conditions = conditions;
+    copy->rows = rows;
     copy->tids = open_tid_set(bytes);
     return copy;
 }
@@ -82,15 +85,15 @@ bool add_entries(Relation index, const MetaPage& meta, Snapshot snapshot, EntryC
 }  // namespace
 
 IndexEntries read_entries(Relation index, Snapshot snapshot, std::span<const Condition> conditions,
-                          Size bytes) {
-    EntryCopy* copy = begin_copy(bytes, conditions);
+                          Size bytes, const RowSet* rows) {
+    EntryCopy* copy = begin_copy(bytes, conditions, rows);
     while (!add_entries(index, read_meta(index), snapshot, copy)) continue;
     return end_copy(copy);
 }
 
 TidSet* read_list(Relation index, const MetaPage& meta, Snapshot snapshot, uint32 list,
                   Size bytes) {
-    EntryCopy* copy = begin_copy(bytes, {});
+    EntryCopy* copy = begin_copy(bytes, {}, nullptr);
     walk(index, meta, snapshot, copy, &list, 1);
     return end_copy(copy).tids;
 }

@@ -12,6 +12,7 @@
 
 #include "kernels/conditions.h"
 #include "extension/index/format.h"
+#include "extension/scan/row_set.h"
 #include "extension/scan/tid_set.h"
 
 extern "C" {
@@ -27,10 +28,10 @@ struct IndexEntries {
     bool check_rows;  // some may have no attributes: the conditions were not checked on these
 };
 
-// Reads the entries of all lists that pass the conditions. The set is opened in the current memory
-// context, and spills beyond `bytes`. So do those below.
+// Reads the entries of all lists that pass the conditions and are of these rows; null: of any. The
+// set is opened in the current memory context, and spills beyond `bytes`. So do those below.
 IndexEntries read_entries(Relation index, Snapshot snapshot, std::span<const Condition> conditions,
-                          Size bytes);
+                          Size bytes, const RowSet* rows = nullptr);
 // Of one list, sorted.
 TidSet* read_list(Relation index, const MetaPage& meta, Snapshot snapshot, uint32 list, Size bytes);
 

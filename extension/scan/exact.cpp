@@ -16,6 +16,23 @@ namespace {
 
 // --- rounds
 
+// The TIDs that the search ranks.
+void read_tids(IndexScanDesc scan, ScanState* s) {
+    const Size bytes = scan_memory() / 8;
+    if (s->conditions.ranks_rows) {
+        s->exact.tids = tids_of(*s->conditions.rows, bytes);
+        s->exact.checks_rows = true;
+        s->report.reason = "all rows of a bitmap are ranked";
+        return;
+    }
+    const IndexEntries entries = read_entries(scan->indexRelation, scan->xs_snapshot,
+                                              s->conditions.all(), bytes, s->conditions.rows);
+    s->exact.tids = entries.tids;
+    s->exact.checks_rows = entries.check_rows;
+    s->report.reason = "an exact search ranks all rows";
+    s->report.probes = s->meta.lists;
+}
+
 // As many rows as the first round keeps; 0: all, because LIMIT asks for more than memory holds.
 Size first_rows(const ScanState* s) {
     // The executor may drop some rows: more are kept, so that no second round replaces them.
@@ -66,13 +83,8 @@ void exact_round(IndexScanDesc scan, ScanState* s) {
     clear_vector_cache(s->cache);
     const bool first = s->report.rounds == 0;
     if (first) {
-        const IndexEntries entries =
-            read_entries(index, scan->xs_snapshot, s->conditions.all(), scan_memory() / 8);
-        s->exact.tids = entries.tids;
-        s->exact.checks_rows = entries.check_rows;
+        read_tids(scan, s);
         s->exact.floor = no_floor;
-        s->report.reason = "an exact search ranks all rows";
-        s->report.probes = s->meta.lists;
         s->report.expected_recall = 1;
     }
     const Size wanted = first ? first_rows(s) : 0;

@@ -62,7 +62,7 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
 
 void gather_from(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first) {
     const GatherState* gather = static_cast<GatherState*>(state);
-    if (gather->scan->conditions.count > 0)
+    if (checks_conditions(gather->scan))
         gather_passing(gather->scan, gather->selection, list, page, layout, first);
     else
         gather_entries(state, list, page, layout, first);

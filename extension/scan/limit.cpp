@@ -21,6 +21,7 @@
 extern "C" {
 #include "executor/executor.h"
 #include "executor/instrument.h"
+#include "nodes/extensible.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
@@ -57,6 +58,7 @@ struct ScanNote {
     ExprContext* row_context;
     bool checks_filters;
     bool checks_keys;
+    BitmapOfScan bitmap;
     ScanNote* next;
     MemoryContextCallback callback;
 };
@@ -133,6 +135,7 @@ bool show_same(PlanState* node, void* above) {
 // The share of the rows that pass all conditions of the plan; 1: the scan checks them itself.
 double passing_share(const ScanNote* note) {
     if (!note->other_filters) return 1;
+    if (note->bitmap.rows) return std::clamp(note->bitmap.passing_share, 1e-6, 1.0);
     const IndexScanState* scan = note->scan;
     const Plan* plan = scan->ss.ps.plan;
     const double rows = table_rows(scan->ss.ss_currentRelation, scan->iss_RelationDesc);
@@ -224,6 +227,13 @@ void show_above(PlanState* node, const Above& above) {
         case T_SubqueryScanState:
         case T_AppendState: {
             Above here = {above.limit, above.sorted, nullptr};
+            compat_planstate_walk(node, show_same, &here);
+            break;
+        }
+        case T_CustomScanState: {
+            const char* name = reinterpret_cast<CustomScanState*>(node)->methods->CustomName;
+            Above here = {};
+            if (name == bitmap_scan_name) here = {above.limit, above.sorted, nullptr};
             compat_planstate_walk(node, show_same, &here);
             break;
         }
@@ -400,7 +410,18 @@ Conditions wanted_conditions(IndexScanDesc scan) {
         palloc(static_cast<Size>(Max(scan->numberOfKeys + filters, 1)) * sizeof(ScanKeyData)));
     std::copy_n(scan->keyData, scan->numberOfKeys, keys);
     if (filters > 0) evaluate_filter_keys(note->filters, note->scan, keys + scan->numberOfKeys);
-    return make_conditions(scan->indexRelation, keys, scan->numberOfKeys + filters);
+    Conditions conditions =
+        make_conditions(scan->indexRelation, keys, scan->numberOfKeys + filters);
+    if (note && note->bitmap.rows) {
+        conditions.rows = note->bitmap.rows;
+        conditions.ranks_rows = note->bitmap.ranks_rows;
+        conditions.never |= is_empty(*conditions.rows);
+    }
+    return conditions;
+}
+
+void set_bitmap(const IndexScanState* scan, const BitmapOfScan& bitmap) {
+    if (ScanNote* note = find_note(scan)) note->bitmap = bitmap;
 }
 
 DistanceBound wanted_bound(IndexScanDesc scan, Metric metric) {

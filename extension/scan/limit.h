@@ -8,6 +8,7 @@
 extern "C" {
 #include "access/genam.h"
 #include "access/relscan.h"
+#include "nodes/execnodes.h"
 }
 
 namespace pgwarp {
@@ -48,6 +49,17 @@ RowFilter wanted_filter(IndexScanDesc scan, const Conditions& conditions);
 
 // The plan's estimate of the share of rows that pass the scan's keys; 0: it has none.
 double planned_share(IndexScanDesc scan);
+
+// Rows of a bitmap of other indexes, which a custom scan above the scan has found (bitmap/). Told
+// before the scan begins; the next rescan may have others.
+struct BitmapOfScan {
+    const RowSet* rows;    // null: the scan searches all rows of the table
+    double passing_share;  // of these rows: that which passes the plan's filters
+    bool ranks_rows;       // the scan ranks all of these rows, and reads no list
+};
+void set_bitmap(const IndexScanState* scan, const BitmapOfScan& bitmap);
+// The name of that custom scan's methods, by which it is recognised. It passes rows on one by one.
+inline constexpr char bitmap_scan_name[] = "Ivfpq Bitmap";
 
 // The scan's keys on attributes, and filters of the plan that are like them. Allocated in the
 // current memory context.

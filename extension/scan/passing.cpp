@@ -25,7 +25,7 @@ class PassingEntries {
           places_(s, page, layout),
           term_(s_->lists.terms[list]),
           m_(layout.m) {
-        passed_ = check_conditions(attribute_columns(page, layout), s_->conditions.all(), passing_);
+        passed_ = check_entries(attribute_columns(page, layout));
         s_->seen.entries += count_;
         s_->seen.passing += passed_;
     }
@@ -43,6 +43,23 @@ class PassingEntries {
     }
 
   private:
+    // Returns how many pass.
+    uint32 check_entries(const AttributeColumns& columns) {
+        uint32 passed = check_conditions(columns, s_->conditions.all(), passing_);
+        const RowSet* rows = s_->conditions.rows;
+        if (!rows) return passed;
+        passed = 0;
+        for (uint32 w = 0; w < passing_words(count_); ++w) {
+            uint64 kept = 0;
+            for (uint64 left = passing_[w]; left != 0; left &= left - 1) {
+                const auto bit = static_cast<uint32>(__builtin_ctzll(left));
+                kept |= uint64{has_row(*rows, tids_[w * 64 + bit])} << bit;
+            }
+            passing_[w] = kept;
+            passed += static_cast<uint32>(__builtin_popcountll(kept));
+        }
+        return passed;
+    }
     bool passes(uint32 entry) const { return passing_[entry / 64] >> entry % 64 & 1; }
     bool is_near(float distance) const { return !(distance > selection_->bound()); }
 

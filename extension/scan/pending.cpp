@@ -40,6 +40,8 @@ void put_pending(void* state, double distance, uint64 tid) {
 
 Size rank_tids(ScanState* s, TidSet* tids, bool checks, const RowSink& sink) {
     return walk_rows(reader_of(s), tids, [&](uint64 tid) {
+        const RowSet* rows = checks ? s->conditions.rows : nullptr;
+        if (rows && !has_row(*rows, number_tid(tid))) return;
         if (!find_row(reader_of(s), number_tid(tid)) || (checks && !row_passes(s))) return;
         const StoredVector row = read_found_row(reader_of(s));
         if (!row) return;

@@ -70,7 +70,8 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     check_same_dims(s->query.vector.dims, meta.dims, type_of(scan->indexRelation).name());
     s->meta = meta;
     const RowKind kind = kind_of(meta.metric, s->query.vector.values, s->query.vector.dims);
-    s->exact.wanted = searches_exactly(meta) || (kind == RowKind::out_of_range && meta.lists > 0);
+    s->exact.wanted = searches_exactly(meta) || s->conditions.ranks_rows ||
+                      (kind == RowKind::out_of_range && meta.lists > 0);
     // Rows without a finite distance do not wait where there is one round only, nor for a query
     // that is equally far from all rows.
     s->last.wait = settings.iterative_scan != static_cast<int>(IterativeScan::off) &&

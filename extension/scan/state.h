@@ -328,9 +328,9 @@ void in_memory_of(const ScanState* s, With&& with) {
     MemoryContextSwitchTo(before);
 }
 
-// Whether entries must pass conditions on attributes.
+// Whether entries must pass conditions on attributes, or be of rows of a bitmap.
 inline bool checks_conditions(const ScanState* s) {
-    return s->conditions.count > 0;
+    return s->conditions.count > 0 || s->conditions.rows;
 }
 
 // A scan's memory is bounded by work_mem: half of it for candidates (48 bytes each while they are

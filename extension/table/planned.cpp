@@ -92,10 +92,11 @@ bool has_storage_here(char kind) {
 }  // namespace
 
 set_rel_pathlist_hook_type install_path_hook(set_rel_pathlist_hook_type hook) {
+    const set_rel_pathlist_hook_type before = set_rel_pathlist_hook;
+    if (before != own_hook) previous_hook = before;
     own_hook = hook;
-    previous_hook = set_rel_pathlist_hook;
     set_rel_pathlist_hook = hook;
-    return previous_hook;
+    return before;
 }
 
 bool is_planned_by_others() {

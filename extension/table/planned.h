@@ -21,7 +21,7 @@ enum class RowsAre {
 // does not plan while an index of the table is rebuilt.
 RowsAre where_rows_are(Oid table);
 
-// Installs pgwarp's hook and returns the one before it, for the hook to call.
+// Installs a hook of pgwarp and returns the one before it, for the hook to call.
 set_rel_pathlist_hook_type install_path_hook(set_rel_pathlist_hook_type hook);
 
 // Whether another extension has a hook in the planner.

@@ -1,0 +1,30 @@
+// What a scan costs that has the rows of a bitmap of other indexes (bitmap/), in each of its ways.
+#pragma once
+
+#include "extension/am/shares.h"
+
+namespace pgwarp {
+
+struct BitmapCosts {
+    struct Way {
+        double first;  // rows, as many as LIMIT wants
+        double startup;
+        double total;
+    };
+    // `bitmap_rows`: that the planner expects.
+    BitmapCosts(PlannerInfo* planner, IndexPath* ordered, double bitmap_rows);
+
+    // Of rows as many as the bitmap has, without the bitmap's own cost: the scan finds them in the
+    // lists; finds all rows there, and filters them; ranks the bitmap's rows.
+    Way of_lists(double bitmap_rows) const;
+    Way of_all(double bitmap_rows) const;
+    Way of_rows(double bitmap_rows) const;
+
+    PlannerInfo* root;
+    IndexPath* path;
+    PassingShares shares;  // of the ordered path
+    double tuples;         // of the table
+    double passing;        // the share of the bitmap's rows that passes the rest of WHERE
+};
+
+}  // namespace pgwarp

@@ -1,0 +1,219 @@
+// Adds a custom scan for each ordered path of an ivfpq index, where another index has conditions.
+
+#include <algorithm>
+#include <cmath>
+
+#include "extension/am/bitmap_costs.h"
+#include "extension/am/callbacks.h"
+#include "extension/bitmap/bitmap_scan.h"
+#include "extension/scan/limit.h"
+#include "extension/table/planned.h"
+
+extern "C" {
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+set_rel_pathlist_hook_type previous_hook = nullptr;
+
+// --- paths
+
+bool is_ordered_path(const Path* path) {
+    if (!IsA(path, IndexPath) || path->pathtype != T_IndexScan || path->param_info) return false;
+    const IndexPath* index = reinterpret_cast<const IndexPath*>(path);
+    return path->pathkeys != NIL && list_length(index->indexorderbys) == 1 &&
+           compat_is_cost_function(index->indexinfo, ivfpq_cost);
+}
+
+List* ordered_paths(const RelOptInfo* relation) {
+    List* paths = NIL;
+    for (const ListCell* cell = list_head(relation->pathlist); cell;
+         cell = lnext(relation->pathlist, cell))
+        if (is_ordered_path(static_cast<const Path*>(lfirst(cell))))
+            paths = lappend(paths, lfirst(cell));
+    return paths;
+}
+
+// Indexes that may have a bitmap for conditions of the table.
+List* bitmap_indexes(const RelOptInfo* relation) {
+    List* indexes = NIL;
+    for (const ListCell* cell = list_head(relation->indexlist); cell;
+         cell = lnext(relation->indexlist, cell)) {
+        const auto* index = lfirst_node(IndexOptInfo, cell);
+        if (index->amhasgetbitmap) indexes = lappend(indexes, lfirst(cell));
+    }
+    return indexes;
+}
+
+// PostgreSQL's bitmap path for the table's conditions; null: it has none. The planner drops one
+// that costs more than another path, so it is made again, without plain index scans and without
+// joins.
+BitmapHeapPath* make_bitmap_path(PlannerInfo* root, RelOptInfo* relation) {
+    List* const indexes = bitmap_indexes(relation);
+    if (indexes == NIL) return nullptr;
+    const RelOptInfo kept = *relation;
+    List* scannable = NIL;
+    for (const ListCell* cell = list_head(indexes); cell; cell = lnext(indexes, cell)) {
+        auto* index = lfirst_node(IndexOptInfo, cell);
+        if (index->amhasgettuple) scannable = lappend(scannable, index);
+        index->amhasgettuple = false;
+    }
+    relation->indexlist = indexes;
+    relation->pathlist = relation->partial_pathlist = relation->joininfo = NIL;
+    relation->has_eclass_joins = relation->consider_parallel = false;
+    create_index_paths(root, relation);
+    const List* const found = relation->pathlist;
+    relation->indexlist = kept.indexlist;
+    relation->pathlist = kept.pathlist;
+    relation->partial_pathlist = kept.partial_pathlist;
+    relation->joininfo = kept.joininfo;
+    relation->has_eclass_joins = kept.has_eclass_joins;
+    relation->consider_parallel = kept.consider_parallel;
+    for (const ListCell* cell = list_head(scannable); cell; cell = lnext(scannable, cell))
+        lfirst_node(IndexOptInfo, cell)->amhasgettuple = true;
+    for (const ListCell* cell = list_head(found); cell; cell = lnext(found, cell)) {
+        Path* path = static_cast<Path*>(lfirst(cell));
+        if (IsA(path, BitmapHeapPath) && !path->param_info)
+            return reinterpret_cast<BitmapHeapPath*>(path);
+    }
+    return nullptr;
+}
+
+// --- costs
+
+// The bitmap of a path.
+struct PlannedBitmap {
+    double cost;
+    double rows;
+
+    PlannedBitmap(const BitmapHeapPath* path, const RelOptInfo* relation) {
+        Selectivity share;
+        cost_bitmap_tree_node(path->bitmapqual, &cost, &share);
+        rows = std::max(1.0, share * relation->tuples);
+        // Copying a row's bit to a hash table.
+        cost += 0.1 * cpu_operator_cost * rows;
+    }
+};
+
+BitmapCosts::Way cheapest_way(const BitmapCosts& costs, double rows) {
+    const auto cheaper = [](const BitmapCosts::Way& a, const BitmapCosts::Way& b) {
+        return a.first < b.first;
+    };
+    return std::min({costs.of_rows(rows), costs.of_lists(rows), costs.of_all(rows)}, cheaper);
+}
+
+// Where a way that is cheapest at one end becomes so, in rows. `holds` is true on the side of
+// `from`; returns the last number for which it is, or `none` where it is for no number.
+template <typename Holds>
+double border(double from, double to, double none, Holds holds) {
+    // Within a tenth, which the costs differ little in.
+    constexpr double precision = 1.1;
+    if (!holds(from)) return none;
+    if (holds(to)) return to;
+    while (std::max(from, to) > precision * std::min(from, to)) {
+        const double middle = std::sqrt(from * to);
+        (holds(middle) ? from : to) = middle;
+    }
+    return from;
+}
+
+BitmapPlan plan_ways(const BitmapCosts& costs, const RelOptInfo* relation) {
+    BitmapPlan plan = {};
+    const double most = std::max(2.0, costs.tuples);
+    plan.most_ranked = border(1, most, 0, [&costs](double rows) {
+        return costs.of_rows(rows).first <=
+               std::min(costs.of_lists(rows).first, costs.of_all(rows).first);
+    });
+    // A table that has grown has more.
+    plan.least_filtered = border(most, 1, 2 * most, [&costs](double rows) {
+        return costs.of_all(rows).first <=
+               std::min(costs.of_lists(rows).first, costs.of_rows(rows).first);
+    });
+    plan.passing = costs.passing;
+    plan.rows_of_page = costs.tuples / std::max(1.0, static_cast<double>(relation->pages));
+    return plan;
+}
+
+// --- the path
+
+Plan* plan_custom_path(PlannerInfo* root, RelOptInfo* relation, CustomPath* path, List* target,
+                       List*, List* children) {
+    auto* ordered = static_cast<IndexPath*>(linitial(path->custom_paths));
+    const auto* heap_path = static_cast<const BitmapHeapPath*>(lsecond(path->custom_paths));
+    auto* search = castNode(IndexScan, linitial(children));
+    const auto* heap = castNode(BitmapHeapScan, lsecond(children));
+    const PlannedBitmap bitmap(heap_path, relation);
+    const BitmapCosts costs(root, ordered, bitmap.rows);
+    search->scan.plan.startup_cost = std::max(0.0, path->path.startup_cost - bitmap.cost);
+    search->scan.plan.total_cost = std::max(0.0, path->path.total_cost - bitmap.cost);
+    auto* scan = makeNode(CustomScan);
+    scan->scan.plan.targetlist = target;
+    scan->scan.scanrelid = relation->relid;
+    scan->custom_plans = list_make2(search, heap->scan.plan.lefttree);
+    scan->custom_scan_tlist = static_cast<List*>(copyObjectImpl(search->scan.plan.targetlist));
+    scan->custom_private = make_bitmap_private(plan_ways(costs, relation));
+    scan->flags = compat_custom_projects;
+    scan->methods = &bitmap_scan_methods;
+    return &scan->scan.plan;
+}
+
+const CustomPathMethods path_methods = {bitmap_scan_name, plan_custom_path, nullptr};
+
+void add_custom_path(PlannerInfo* root, RelOptInfo* relation, IndexPath* ordered,
+                     BitmapHeapPath* heap_path) {
+    const PlannedBitmap bitmap(heap_path, relation);
+    const BitmapCosts costs(root, ordered, bitmap.rows);
+    const BitmapCosts::Way way = cheapest_way(costs, bitmap.rows);
+    CustomPath* path = makeNode(CustomPath);
+    path->path = ordered->path;
+    path->path.type = T_CustomPath;
+    path->path.pathtype = T_CustomScan;
+    path->path.parallel_aware = path->path.parallel_safe = false;
+    path->path.parallel_workers = 0;
+    path->path.startup_cost = bitmap.cost + way.startup + relation->baserestrictcost.startup +
+                              relation->reltarget->cost.startup;
+    // What the executor takes for the rows is that of the ordered scan.
+    path->path.total_cost =
+        bitmap.cost + way.total + std::max(0.0, ordered->path.total_cost - ordered->indextotalcost);
+    path->path.total_cost = std::max(path->path.total_cost, path->path.startup_cost);
+    path->flags = compat_custom_projects;
+    path->custom_paths = list_make2(ordered, heap_path);
+    path->methods = &path_methods;
+    add_path(relation, &path->path);
+}
+
+void add_custom_paths(PlannerInfo* root, RelOptInfo* relation) {
+    // Conditions without a column become a Result above each child.
+    if (!enable_indexscan || !enable_bitmapscan || relation->baserestrictinfo == NIL ||
+        root->hasPseudoConstantQuals)
+        return;
+    const List* ordered = ordered_paths(relation);
+    if (ordered == NIL) return;
+    BitmapHeapPath* bitmap = make_bitmap_path(root, relation);
+    if (!bitmap) return;
+    for (const ListCell* cell = list_head(ordered); cell; cell = lnext(ordered, cell))
+        if (!static_cast<IndexPath*>(lfirst(cell))->indexinfo->hypothetical)
+            add_custom_path(root, relation, static_cast<IndexPath*>(lfirst(cell)), bitmap);
+}
+
+void set_paths(PlannerInfo* root, RelOptInfo* relation, Index number, RangeTblEntry* entry) {
+    if (previous_hook) previous_hook(root, relation, number, entry);
+    if (entry->rtekind == RTE_RELATION && !entry->inh && !entry->tablesample &&
+        !IS_DUMMY_REL(relation))
+        add_custom_paths(root, relation);
+}
+
+}  // namespace
+
+void install_bitmap_scans() {
+    RegisterCustomScanMethods(&bitmap_scan_methods);
+    previous_hook = install_path_hook(set_paths);
+}
+
+}  // namespace pgwarp
