@@ -50,8 +50,11 @@ class PassingEntries {
         if (!rows) return passed;
         passed = 0;
         for (uint32 w = 0; w < passing_words(count_); ++w) {
+            uint64 maybe = 0;
+            for (uint32 i = 0; i < std::min(count_ - w * 64, 64u); ++i)
+                maybe |= has_page(*rows, tids_[w * 64 + i]) << i;
             uint64 kept = 0;
-            for (uint64 left = passing_[w]; left != 0; left &= left - 1) {
+            for (uint64 left = passing_[w] & maybe; left != 0; left &= left - 1) {
                 const auto bit = static_cast<uint32>(__builtin_ctzll(left));
                 kept |= uint64{has_row(*rows, tids_[w * 64 + bit])} << bit;
             }

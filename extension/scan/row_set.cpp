@@ -5,26 +5,12 @@
 #include "extension/index/tid.h"
 
 extern "C" {
-#include "miscadmin.h"
 #include "storage/itemptr.h"
 }
 
 namespace pgwarp {
 
 namespace {
-
-void add_lossy_page(RowSet* set, BlockNumber block, BlockNumber blocks) {
-    // The bitmap may have pages that the table no longer has.
-    if (block >= blocks) return;
-    if (!set->lossy) {
-        const Size bytes = (Size{blocks} + 63) / 64 * sizeof(uint64);
-        set->lossy = static_cast<uint64*>(MemoryContextAllocExtended(
-            CurrentMemoryContext, bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
-        set->lossy_end = blocks;
-    }
-    set->lossy[block / 64] |= UINT64CONST(1) << block % 64;
-    ++set->lossy_pages;
-}
 
 void add_exact_page(RowSet* set, Size* room, const CompatBitmapPage& from) {
     if (static_cast<Size>(set->exact_pages) == *room) {
@@ -44,21 +30,6 @@ void add_exact_page(RowSet* set, Size* room, const CompatBitmapPage& from) {
     set->exact_rows += from.count;
 }
 
-void hash_pages(RowSet* set) {
-    int bits = 4;
-    while ((INT64CONST(1) << bits) < 2 * set->exact_pages) ++bits;
-    const Size count = Size{1} << bits;
-    set->shift = 64 - bits;
-    set->slots = static_cast<RowSet::Slot*>(
-        MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(RowSet::Slot)));
-    std::fill_n(set->slots, count, RowSet::Slot{InvalidBlockNumber, 0});
-    for (uint32 i = 0; i < set->exact_pages; ++i) {
-        uint64 at = slot_of(*set, set->pages[i].block);
-        while (BlockNumberIsValid(set->slots[at].block)) at = (at + 1) & (count - 1);
-        set->slots[at] = {set->pages[i].block, i};
-    }
-}
-
 void put(TidSet* tids, BlockNumber block, uint32 offset) {
     ItemPointerData tid;
     ItemPointerSet(&tid, block, static_cast<OffsetNumber>(offset));
@@ -69,14 +40,30 @@ void put(TidSet* tids, BlockNumber block, uint32 offset) {
 
 RowSet* make_row_set(TIDBitmap* bitmap, BlockNumber blocks) {
     auto* set = static_cast<RowSet*>(palloc0(sizeof(RowSet)));
+    const Size count = (Size{blocks} + 63) / 64;
+    set->blocks = static_cast<RowSet::Blocks*>(MemoryContextAllocExtended(
+        CurrentMemoryContext, std::max(count, Size{1}) * sizeof(RowSet::Blocks),
+        MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
+    set->end = blocks;
     Size room = 0;
     compat_walk_bitmap(bitmap, [&](const CompatBitmapPage& page) {
-        if (page.count < 0)
-            add_lossy_page(set, page.block, blocks);
-        else
-            add_exact_page(set, &room, page);
+        // Pages that the table did not have yet, or has no longer, have no row for the snapshot.
+        if (page.block >= blocks) return;
+        RowSet::Blocks& of = set->blocks[page.block / 64];
+        const uint64 bit = UINT64CONST(1) << page.block % 64;
+        if (page.count < 0) {
+            of.lossy |= bit;
+            ++set->lossy_pages;
+            return;
+        }
+        of.exact |= bit;
+        add_exact_page(set, &room, page);
     });
-    hash_pages(set);
+    uint64 before = 0;
+    for (Size i = 0; i < count; ++i) {
+        set->blocks[i].before = before;
+        before += static_cast<uint64>(__builtin_popcountll(set->blocks[i].exact));
+    }
     return set;
 }
 
@@ -87,8 +74,8 @@ TidSet* tids_of(const RowSet& set, Size bytes) {
             for (uint64 left = set.pages[i].rows[w]; left != 0; left &= left - 1)
                 put(tids, set.pages[i].block,
                     static_cast<uint32>(w * 64 + __builtin_ctzll(left) + 1));
-    for (BlockNumber block = 0; block < set.lossy_end; ++block)
-        if (set.lossy[block / 64] >> block % 64 & 1)
+    for (BlockNumber block = 0; set.lossy_pages > 0 && block < set.end; ++block)
+        if (set.blocks[block / 64].lossy >> block % 64 & 1)
             for (uint32 offset = 1; offset <= MaxHeapTuplesPerPage; ++offset)
                 put(tids, block, offset);
     sort_tid_set(tids);

@@ -22,15 +22,15 @@ struct RowSet {
         uint64 rows[words];  // a bit for each offset, less one
         BlockNumber block;
     };
-    struct Slot {
-        BlockNumber block;
-        uint32 page;
+    // Of 64 blocks: a bit for each that has a page, and how many pages are before theirs.
+    struct Blocks {
+        uint64 exact;
+        uint64 lossy;
+        uint64 before;
     };
-    Page* pages;  // (exact_pages), in the order of their blocks
-    Slot* slots;  // (1 << 64 - shift), by hash
-    int shift;
-    uint64* lossy;  // a bit for each block below lossy_end; null: none
-    BlockNumber lossy_end;
+    Page* pages;     // (exact_pages), in the order of their blocks
+    Blocks* blocks;  // (end / 64, rounded up)
+    BlockNumber end;
     int64 exact_pages;
     int64 lossy_pages;
     int64 exact_rows;  // on exact pages
@@ -39,21 +39,24 @@ struct RowSet {
 // Allocated in the current memory context. `blocks`: of the table.
 RowSet* make_row_set(TIDBitmap* bitmap, BlockNumber blocks);
 
-inline uint64 slot_of(const RowSet& set, BlockNumber block) {
-    return (block * UINT64CONST(0x9E3779B97F4A7C15)) >> set.shift;
-}
-
 inline bool has_row(const RowSet& set, const ItemPointerData& tid) {
     const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
-    const uint64 mask = (UINT64CONST(1) << (64 - set.shift)) - 1;
-    for (uint64 at = slot_of(set, block); BlockNumberIsValid(set.slots[at].block);
-         at = (at + 1) & mask) {
-        if (set.slots[at].block != block) continue;
-        const uint32 bit = ItemPointerGetOffsetNumberNoCheck(&tid) - 1u;
-        return bit < MaxHeapTuplesPerPage &&
-               (set.pages[set.slots[at].page].rows[bit / 64] >> bit % 64 & 1);
-    }
-    return block < set.lossy_end && (set.lossy[block / 64] >> block % 64 & 1);
+    if (block >= set.end) return false;
+    const RowSet::Blocks& blocks = set.blocks[block / 64];
+    const uint64 bit = UINT64CONST(1) << block % 64;
+    if (!(blocks.exact & bit)) return blocks.lossy & bit;
+    const auto page =
+        blocks.before + static_cast<uint64>(__builtin_popcountll(blocks.exact & (bit - 1)));
+    const uint32 row = ItemPointerGetOffsetNumberNoCheck(&tid) - 1u;
+    return row < MaxHeapTuplesPerPage && (set.pages[page].rows[row / 64] >> row % 64 & 1);
+}
+
+// Whether the set has rows on the TID's page, without a branch: most TIDs of a list end here.
+inline uint64 has_page(const RowSet& set, const ItemPointerData& tid) {
+    const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    const BlockNumber known = block < set.end ? block : 0;
+    const RowSet::Blocks& blocks = set.blocks[known / 64];
+    return (blocks.exact | blocks.lossy) >> known % 64 & 1;
 }
 
 inline bool is_empty(const RowSet& set) {
