@@ -19,8 +19,7 @@ namespace pgwarp {
 namespace {
 
 enum class Way { ranked, lists, filtered };
-constexpr const char* way_names[] = {"rows of the bitmap", "lists, rows of the bitmap",
-                                     "lists, all rows"};
+constexpr const char* way_names[] = {"bitmap rows", "lists for bitmap rows", "lists for all rows"};
 
 struct BitmapScan {
     CustomScanState custom;

@@ -112,8 +112,8 @@ BitmapCosts::Way cheapest_way(const BitmapCosts& costs, double rows) {
 // `from`; returns the last number for which it is, or `none` where it is for no number.
 template <typename Holds>
 double border(double from, double to, double none, Holds holds) {
-    // Within a tenth, which the costs differ little in.
-    constexpr double precision = 1.1;
+    // The costs differ little so near to the border, and each takes microseconds to find.
+    constexpr double precision = 1.25;
     if (!holds(from)) return none;
     if (holds(to)) return to;
     while (std::max(from, to) > precision * std::min(from, to)) {
@@ -127,13 +127,13 @@ BitmapPlan plan_ways(const BitmapCosts& costs, const RelOptInfo* relation) {
     BitmapPlan plan = {};
     const double most = std::max(2.0, costs.tuples);
     plan.most_ranked = border(1, most, 0, [&costs](double rows) {
-        return costs.of_rows(rows).first <=
-               std::min(costs.of_lists(rows).first, costs.of_all(rows).first);
+        const double cost = costs.of_rows(rows).first;
+        return cost <= costs.of_lists(rows).first && cost <= costs.of_all(rows).first;
     });
     // A table that has grown has more.
     plan.least_filtered = border(most, 1, 2 * most, [&costs](double rows) {
-        return costs.of_all(rows).first <=
-               std::min(costs.of_lists(rows).first, costs.of_rows(rows).first);
+        const double cost = costs.of_all(rows).first;
+        return cost <= costs.of_lists(rows).first && cost <= costs.of_rows(rows).first;
     });
     plan.passing = costs.passing;
     plan.rows_of_page = costs.tuples / std::max(1.0, static_cast<double>(relation->pages));

@@ -20,7 +20,7 @@ namespace {
 void read_tids(IndexScanDesc scan, ScanState* s) {
     const Size bytes = scan_memory() / 8;
     if (s->conditions.ranks_rows) {
-        s->exact.tids = tids_of(*s->conditions.rows, bytes);
+        s->exact.tids = tids_of(*s->conditions.rows, scan->heapRelation, bytes);
         s->exact.checks_rows = true;
         s->report.reason = "all rows of a bitmap are ranked";
         return;

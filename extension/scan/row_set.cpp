@@ -5,6 +5,9 @@
 #include "extension/index/tid.h"
 
 extern "C" {
+#include "access/heapam.h"
+#include "access/tableam.h"
+#include "miscadmin.h"
 #include "storage/itemptr.h"
 }
 
@@ -34,6 +37,17 @@ void put(TidSet* tids, BlockNumber block, uint32 offset) {
     ItemPointerData tid;
     ItemPointerSet(&tid, block, static_cast<OffsetNumber>(offset));
     put_tid(tids, tid_number(tid));
+}
+
+// No row that the snapshot sees lies behind it.
+uint32 last_offset(Relation table, BlockNumber block) {
+    if (table->rd_tableam != GetHeapamTableAmRoutine()) return MaxHeapTuplesPerPage;
+    CHECK_FOR_INTERRUPTS();
+    const Buffer buffer = ReadBuffer(table, block);
+    LockBuffer(buffer, BUFFER_LOCK_SHARE);
+    const uint32 last = PageGetMaxOffsetNumber(BufferGetPage(buffer));
+    UnlockReleaseBuffer(buffer);
+    return last;
 }
 
 }  // namespace
@@ -67,7 +81,7 @@ RowSet* make_row_set(TIDBitmap* bitmap, BlockNumber blocks) {
     return set;
 }
 
-TidSet* tids_of(const RowSet& set, Size bytes) {
+TidSet* tids_of(const RowSet& set, Relation table, Size bytes) {
     TidSet* tids = open_tid_set(bytes);
     for (int64 i = 0; i < set.exact_pages; ++i)
         for (int w = 0; w < RowSet::words; ++w)
@@ -76,7 +90,7 @@ TidSet* tids_of(const RowSet& set, Size bytes) {
                     static_cast<uint32>(w * 64 + __builtin_ctzll(left) + 1));
     for (BlockNumber block = 0; set.lossy_pages > 0 && block < set.end; ++block)
         if (set.blocks[block / 64].lossy >> block % 64 & 1)
-            for (uint32 offset = 1; offset <= MaxHeapTuplesPerPage; ++offset)
+            for (uint32 offset = 1, last = last_offset(table, block); offset <= last; ++offset)
                 put(tids, block, offset);
     sort_tid_set(tids);
     return tids;

@@ -63,7 +63,7 @@ inline bool is_empty(const RowSet& set) {
     return set.exact_pages + set.lossy_pages == 0;
 }
 
-// The TIDs as a sorted set: of lossy pages, all that there may be.
-TidSet* tids_of(const RowSet& set, Size bytes);
+// The TIDs as a sorted set: of lossy pages, all that the table has there.
+TidSet* tids_of(const RowSet& set, Relation table, Size bytes);
 
 }  // namespace pgwarp

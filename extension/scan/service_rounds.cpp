@@ -359,11 +359,11 @@ bool may_ask_service(Relation index, ScanState* s) {
         (s->report.rounds > 0 &&
          (!service_serves(&why) || (insists_on_service() && service_is_silent()))))
         return false;
-    if (!service_usable(index, &s->report.reason)) return false;
     if (s->conditions.rows) {
         s->report.reason = "the scan searches rows of a bitmap";
         return false;
     }
+    if (!service_usable(index, &s->report.reason)) return false;
     if (!fits_service(s->conditions.all())) {
         s->report.reason = "too many conditions for the service";
         return false;
