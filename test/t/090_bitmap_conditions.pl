@@ -225,6 +225,35 @@ for my $way (sort keys %ways)
 	is(@found, 4, "FOR UPDATE, way $way: another takes its place");
 	$_->quit for $changer, $reader;
 }
+
+# Writers and VACUUM beside: with one snapshot, the rows are those that a sequential scan finds.
+value($node, "CREATE PROCEDURE write(rounds int) LANGUAGE plpgsql AS \$\$ BEGIN
+	FOR i IN 1 .. rounds LOOP
+		UPDATE l SET tags = CASE WHEN tags \@> '{10}' THEN '{}' ELSE tags || 10 END WHERE id % 97 = i % 97;
+		DELETE FROM l WHERE id % 89 = i % 89 AND id < 15000;
+		INSERT INTO l SELECT i * 1000 + id, doc, tags, words, at, note, vec(i * 1000 + id, 16, 5) FROM l WHERE id % 53 = i % 53 LIMIT 50;
+		COMMIT;
+	END LOOP; END \$\$");
+my ($writer, $cleaner) = (session($node), session($node));
+start($writer, 'CALL write(60)');
+start($cleaner, "VACUUM (INDEX_CLEANUP ON) l;\n" x 8);
+my $same = 0;
+for my $i (1 .. 30)
+{
+	my $way = (sort keys %ways)[$i % 2];
+	my $query = "WHERE tags \@> '{10}' ORDER BY v <-> vec($i, 16, 77), id LIMIT 30";
+	my @found = split /\n/, value($node, "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL ivfpq.target_recall = 1; $ways{$way}
+		SELECT string_agg(id::text, ',') FROM (SELECT id FROM l $query) AS s; SET LOCAL enable_indexscan = off;
+		SELECT string_agg(id::text, ',') FROM (SELECT id FROM l $query) AS s; COMMIT");
+	$same += $found[0] eq $found[1];
+}
+is($same, 30, 'writers and VACUUM beside: the same rows');
+for my $session ($writer, $cleaner)
+{
+	my (undef, $complaints) = finish($session);
+	is($complaints, '', 'no errors');
+	$session->quit;
+}
 indexes_are_sound($node);
 $node->stop;
 done_testing();
