@@ -33,7 +33,7 @@ value($node, 'CREATE INDEX t_v ON t USING ivfpq (v); VACUUM ANALYZE t');
 
 # What searches with a condition find: whether the plan has the custom scan, whether they have as many rows as there are, up to
 # the limit, each once and passing, and their recall.
-value($node, <<'SQL');
+my $functions = <<'SQL';
 CREATE FUNCTION look(relation text, condition text, k int DEFAULT 10, seeds int4range DEFAULT '[1,21)',
 	OUT custom bool, OUT whole bool, OUT recall float8) LANGUAGE plpgsql AS $$
 DECLARE
@@ -73,6 +73,7 @@ BEGIN
 	RETURN NULL;
 END $$;
 SQL
+value($node, $functions);
 
 # Prices that make the planner choose each of the ways for nearly every bitmap.
 my %ways = (
@@ -255,5 +256,19 @@ for my $session ($writer, $cleaner)
 	$session->quit;
 }
 indexes_are_sound($node);
+$node->stop;
+
+# With a service, which does not answer these scans.
+$node = new_node('bitmap_conditions_served', service => 1);
+value($node, $functions);
+$make->('t', $rows, '');
+$index->('t');
+value($node, 'CREATE INDEX t_v ON t USING ivfpq (v); VACUUM ANALYZE t');
+for my $executor (qw(auto service))
+{
+	$finds->("$ways{$_} SET ivfpq.executor = $executor;", "tags \@> '{10}'", "executor $executor, way $_") for sort keys %ways;
+}
+like(value($node, "$ways{lists} SET ivfpq.executor = auto; SELECT id FROM t WHERE tags \@> '{10}' ORDER BY v <-> vec(3, 16, 77) LIMIT 1;
+	SELECT ivfpq_last_scan()::text"), qr/rows of a bitmap/, 'the last scan tells why');
 $node->stop;
 done_testing();
