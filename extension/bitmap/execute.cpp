@@ -52,9 +52,14 @@ void read_bitmap(BitmapScan* state) {
     ++state->made;
 }
 
+// Rows of the bitmap; of lossy pages, as many as pages of the table have.
+double bitmap_rows(const BitmapScan* state) {
+    return static_cast<double>(state->rows->exact_rows) +
+           static_cast<double>(state->rows->lossy_pages) * state->plan.rows_of_page;
+}
+
 Way choose_way(const BitmapScan* state) {
-    const double rows = static_cast<double>(state->rows->exact_rows) +
-                        static_cast<double>(state->rows->lossy_pages) * state->plan.rows_of_page;
+    const double rows = bitmap_rows(state);
     if (rows <= state->plan.most_ranked) return Way::ranked;
     return rows < state->plan.least_filtered ? Way::lists : Way::filtered;
 }
@@ -66,9 +71,12 @@ void begin_search(BitmapScan* state) {
     if (!state->rows) read_bitmap(state);
     const Way way = choose_way(state);
     ++state->taken[static_cast<int>(way)];
-    set_bitmap(
-        reinterpret_cast<IndexScanState*>(state->search),
-        {way == Way::filtered ? nullptr : state->rows, state->plan.passing, way == Way::ranked});
+    BitmapOfScan told = {state->rows, state->plan.passing, way == Way::ranked};
+    if (way == Way::filtered) {
+        const double all = state->plan.rows_of_page * std::max<double>(state->rows->end, 1);
+        told = {nullptr, state->plan.passing * bitmap_rows(state) / std::max(all, 1.0), false};
+    }
+    set_bitmap(reinterpret_cast<IndexScanState*>(state->search), told);
 }
 
 // --- the custom scan

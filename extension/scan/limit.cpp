@@ -135,7 +135,7 @@ bool show_same(PlanState* node, void* above) {
 // The share of the rows that pass all conditions of the plan; 1: the scan checks them itself.
 double passing_share(const ScanNote* note) {
     if (!note->other_filters) return 1;
-    if (note->bitmap.rows) return std::clamp(note->bitmap.passing_share, 1e-6, 1.0);
+    if (note->bitmap.passing_share > 0) return std::clamp(note->bitmap.passing_share, 1e-6, 1.0);
     const IndexScanState* scan = note->scan;
     const Plan* plan = scan->ss.ps.plan;
     const double rows = table_rows(scan->ss.ss_currentRelation, scan->iss_RelationDesc);

@@ -54,7 +54,7 @@ double planned_share(IndexScanDesc scan);
 // before the scan begins; the next rescan may have others.
 struct BitmapOfScan {
     const RowSet* rows;    // null: the scan searches all rows of the table
-    double passing_share;  // of these rows: that which passes the plan's filters
+    double passing_share;  // of the rows searched: that which passes the filters; 0: unknown
     bool ranks_rows;       // the scan ranks all of these rows, and reads no list
 };
 void set_bitmap(const IndexScanState* scan, const BitmapOfScan& bitmap);
