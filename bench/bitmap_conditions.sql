@@ -93,5 +93,5 @@ RESET enable_bitmapscan;
 CALL measure_all(1, 3);
 DELETE FROM pg_statistic WHERE starelid = 'items'::regclass AND staattnum > 2;
 CALL measure_all(4, 4);
-SELECT r.kind, (r.share / 10.0)::text || '%' AS share, p.name, r.plan, r.ms, r.recall, r.rows
+SELECT r.kind, round(r.share / 10.0, 1) || '%' AS share, p.name, r.plan, r.ms, r.recall, r.rows
 FROM results AS r JOIN plans AS p USING (number) ORDER BY r.kind, r.share DESC, number;
