@@ -169,6 +169,26 @@ void rank_rows(KnnBatch* batch) {
     rest_row_reader(batch->reader);
 }
 
+// The entries of this part whose rows a query has, sorted.
+struct KnownPlaces {
+    uint64* places;
+    uint32 count;
+
+    bool has(const ItemPointerData& place) const {
+        return std::binary_search(places, places + count, tid_number(place));
+    }
+};
+KnownPlaces known_places(const KnnBatch* batch, uint32 query) {
+    const NearestRows& found = *batch->found;
+    const KnnRow* rows = found.rows + Size{query} * found.k;
+    KnownPlaces known = {alloc_array<uint64>(found.counts[query]), 0};
+    for (uint32 i = 0; i < found.counts[query]; ++i)
+        if (rows[i].part == batch->index->part)
+            known.places[known.count++] = tid_number(rows[i].place);
+    std::sort(known.places, known.places + known.count);
+    return known;
+}
+
 void scan_for(KnnBatch* batch, uint32 query) {
     const KnnIndex* index = batch->index;
     const MemoryContext before = MemoryContextSwitchTo(batch->context);
@@ -184,7 +204,7 @@ void scan_for(KnnBatch* batch, uint32 query) {
     order.sk_strategy = 1;
     order.sk_argument = vector;
     index_rescan(batch->scan, nullptr, 0, &order, 1);
-    batch->found->again = true;
+    const KnownPlaces known = known_places(batch, query);
     for (uint32 rows = 0; rows < batch->k;) {
         CHECK_FOR_INTERRUPTS();
         const ItemPointer tid = index_getnext_tid(batch->scan, ForwardScanDirection);
@@ -193,10 +213,12 @@ void scan_for(KnnBatch* batch, uint32 query) {
         if (!found) continue;
         ++rows;
         KnnRow row = row_at_hand(batch, *tid);
+        if (known.has(row.place)) continue;
         row.distance = distance_to(batch, query, found);
         offer(batch->found, query, row);
     }
     rest_row_reader(batch->reader);
+    pfree(known.places);
     pfree(DatumGetPointer(vector));
     MemoryContextSwitchTo(before);
 }

@@ -399,7 +399,7 @@ void search_blocks(const Search& search, const uint32* queries, uint32 count, ui
 // without a wanted row may all be nearer than those that have one.
 bool has_enough(const Search& search, uint32 query) {
     const Size visited = search.found->k + dropped_candidates(*search.found, query);
-    return search.found->passed[query] >= search.found->k &&
+    return search.found->counts[query] >= search.found->k &&
            (settings.probes > 0 || static_cast<double>(visited) <= tolerated_spread(search.limit));
 }
 

@@ -14,14 +14,15 @@ extern "C" {
 
 namespace pgwarp {
 
-// Calls visit(i) for the rows tid_at(i), i < count, one after the other.
+// Calls visit(i) for the rows tid_at(i), i < count, one after the other. Equal TIDs come together.
 template <typename TidAt, typename Visit>
 void visit_in_order(RowReader* reader, Size count, TidAt tid_at, Visit visit) {
     constexpr Size hint_ahead = 12;
     constexpr Size page_ahead = 6;
     constexpr Size tuple_ahead = 2;
     const auto prefetch = [&](Size i, PrefetchStage stage) {
-        if (i < count) prefetch_row(reader, number_tid(tid_at(i)), stage);
+        if (i < count && (i == 0 || tid_at(i) != tid_at(i - 1)))
+            prefetch_row(reader, number_tid(tid_at(i)), stage);
     };
     const Size read_ahead = rows_to_read_ahead(reader);
     DiskReads reads;
