@@ -179,7 +179,9 @@ List* make_bitmap_private(const BitmapPlan& plan) {
     List* told = NIL;
     for (const double number :
          {plan.most_ranked, plan.least_filtered, plan.passing, plan.rows_of_page})
-        told = lappend(told, makeFloat(psprintf("%.9g", number)));
+        // With an exponent: a plan that is written as text and read again has whole numbers as
+        // Integer nodes otherwise.
+        told = lappend(told, makeFloat(psprintf("%.9e", number)));
     return told;
 }
 

@@ -27,8 +27,10 @@ set_rel_pathlist_hook_type previous_hook = nullptr;
 bool is_ordered_path(const Path* path) {
     if (!IsA(path, IndexPath) || path->pathtype != T_IndexScan || path->param_info) return false;
     const IndexPath* index = reinterpret_cast<const IndexPath*>(path);
+    // What an index cannot answer, it prices at infinity.
     return path->pathkeys != NIL && list_length(index->indexorderbys) == 1 &&
-           compat_is_cost_function(index->indexinfo, ivfpq_cost);
+           compat_is_cost_function(index->indexinfo, ivfpq_cost) &&
+           std::isfinite(index->indextotalcost);
 }
 
 List* ordered_paths(const RelOptInfo* relation) {
