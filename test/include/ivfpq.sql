@@ -58,11 +58,12 @@ DECLARE
     exact_ids bigint[];
     exact_distances float8[];
 BEGIN
-    PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true);
+    PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),
+            set_config('enable_bitmapscan', 'off', true);
     scan := scans_of(query);
     EXECUTE gather INTO ids, distances;
     PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_sort', 'on', true),
-            set_config('enable_indexscan', 'off', true);
+            set_config('enable_bitmapscan', 'on', true), set_config('enable_indexscan', 'off', true);
     EXECUTE gather INTO exact_ids, exact_distances;
     PERFORM set_config('enable_indexscan', 'on', true);
     rows := cardinality(ids);
