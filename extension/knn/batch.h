@@ -54,13 +54,11 @@ KnnEffort effort_of(const KnnBatch* batch);
 struct NearestRows {
     MemoryContext context;  // reset by begin_rows()
     uint32 k;
-    uint32 count;    // of queries
-    KnnRow* rows;    // (count)(k): heaps with the farthest on top, until they are sorted
-    uint32* counts;  // (count)
-    // Since begin_parts(), (count): candidates, and those that have a wanted row.
-    uint32* visited;
-    uint32* passed;
-    bool again;  // rows may be offered that were offered before
+    uint32 count;     // of queries
+    KnnRow* rows;     // (count)(k): heaps with the farthest on top, until they are sorted
+    uint32* counts;   // (count)
+    uint32* dropped;  // (count): candidates without a wanted row, since begin_parts()
+    bool again;       // rows may be offered that were offered before
 };
 // Lives in the memory context that is current.
 NearestRows* open_nearest_rows(uint32 k);

@@ -20,7 +20,7 @@ NearestRows* open_nearest_rows(uint32 k) {
 }
 
 Size found_bytes(uint32 k) {
-    return k * sizeof(KnnRow) + 3 * sizeof(uint32);
+    return k * sizeof(KnnRow) + 2 * sizeof(uint32);
 }
 
 void begin_rows(NearestRows* found, uint32 count) {
@@ -29,15 +29,13 @@ void begin_rows(NearestRows* found, uint32 count) {
     found->count = count;
     found->rows = alloc_array<KnnRow>(Size{count} * found->k);
     found->counts = alloc_array<uint32>(count);
-    found->visited = alloc_array<uint32>(count);
-    found->passed = alloc_array<uint32>(count);
+    found->dropped = alloc_array<uint32>(count);
     std::fill_n(found->counts, count, 0);
     MemoryContextSwitchTo(before);
 }
 
 void begin_parts(NearestRows* found) {
-    std::fill_n(found->visited, found->count, 0);
-    std::fill_n(found->passed, found->count, 0);
+    std::fill_n(found->dropped, found->count, 0);
     found->again = false;
 }
 
@@ -46,8 +44,7 @@ NearestRows rows_of_some(const NearestRows& found, uint32 first, uint32 count) {
     some.count = count;
     some.rows += Size{first} * found.k;
     some.counts += first;
-    some.visited += first;
-    some.passed += first;
+    some.dropped += first;
     return some;
 }
 
@@ -99,14 +96,14 @@ double distance_to(const KnnBatch* batch, uint32 query, const StoredVector& vect
         exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector));
 }
 
-// Offers the row that was read last to a query, if it passes the query's check.
-void offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow* row) {
+// Offers the row that was read last to a query. False: it does not pass the query's check.
+bool offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow* row) {
     const KnnRowCheck& check = batch->index->check;
-    if (check.passes && !check.passes(check.state, query, slot_of_row(batch->reader))) return;
+    if (check.passes && !check.passes(check.state, query, slot_of_row(batch->reader))) return false;
     row->distance = distance_to(batch, query, vector);
-    if (ranks_last(row->distance) && scans_go_on(batch)) return;
-    ++batch->found->passed[query];
+    if (ranks_last(row->distance) && scans_go_on(batch)) return false;
     offer(batch->found, query, *row);
+    return true;
 }
 
 // The vector of a candidate's row, and the entry that names it.
@@ -121,14 +118,14 @@ StoredVector read_candidate(const KnnBatch* batch, uint64 tid, ItemPointerData* 
 
 }  // namespace
 
-void add_candidate(KnnBatch* batch, uint32 query, uint64 tid) {
+void add_candidate(KnnBatch* batch, uint32 query, uint64 tid, bool is_wanted) {
     CandidateRows& all = batch->candidates;
     if (all.count == all.room) {
         all.room *= 2;
         all.rows =
             static_cast<CandidateRow*>(repalloc_huge(all.rows, all.room * sizeof(CandidateRow)));
     }
-    all.rows[all.count++] = {tid, query};
+    all.rows[all.count++] = {tid, query, is_wanted};
 }
 
 void rank_for_all(KnnBatch* batch, TidSet* tids) {
@@ -160,10 +157,10 @@ void rank_rows(KnnBatch* batch) {
                 vector = read_candidate(batch, all[i].tid, &entry);
                 if (vector) row = row_at_hand(batch, entry);
             }
-            ++batch->found->visited[all[i].query];
             // VACUUM may have moved an entry during a walk, which then meets the entry twice.
-            const bool again = i > 0 && !(all[i - 1] < all[i]);
-            if (vector && !again) offer_row(batch, all[i].query, vector, &row);
+            if (i > 0 && !(all[i - 1] < all[i])) return;
+            const bool passes = vector && offer_row(batch, all[i].query, vector, &row);
+            batch->found->dropped[all[i].query] += !passes && all[i].is_wanted;
         });
     batch->candidates.count = 0;
     rest_row_reader(batch->reader);

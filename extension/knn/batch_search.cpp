@@ -295,22 +295,15 @@ double kth_distance(const NearestRows& found, uint32 query) {
                                          : found.rows[Size{query} * found.k].distance;
 }
 
-// Candidates of a query that have no wanted row.
-Size dropped_candidates(const NearestRows& found, uint32 query) {
-    return static_cast<Size>(
-        std::max(static_cast<int32>(found.visited[query] - found.passed[query]), 0));
-}
-
 // Of a query with candidates, by the rows found so far.
 double reach_of(const Search& search, const Block& block, uint32 place) {
     const uint32 query = block.queries[place];
     const PartCandidate* mine = block.found + Size{place} * block.room;
     const Size radius = std::min<Size>(block.counts[place], search.limit);
     const float shift = shift_of(search, query);
-    return ranking_reach(
-        search.effort, search.largest->metric, kth_distance(*search.found, query),
-        double{mine[radius - 1].distance} + shift, shift,
-        search.found->k < search.limit || dropped_candidates(*search.found, query) > 0);
+    return ranking_reach(search.effort, search.largest->metric, kth_distance(*search.found, query),
+                         double{mine[radius - 1].distance} + shift, shift,
+                         search.found->k < search.limit || search.found->dropped[query] > 0);
 }
 
 // Adds candidates [ranked, worth) of each query, and visits their rows.
@@ -321,7 +314,8 @@ void rank_between(const Search& search, const Block& block, const Size* ranked, 
             // VACUUM may have moved an entry during a walk, which then meets the entry twice; they
             // are sorted by distance, part and TID.
             if (i == 0 || mine[i - 1].tid != mine[i].tid || mine[i - 1].part != mine[i].part)
-                add_candidate(search.parts[mine[i].part].batch, block.queries[place], mine[i].tid);
+                add_candidate(search.parts[mine[i].part].batch, block.queries[place], mine[i].tid,
+                              true);
     }
     for_each_with_lists(search, [](uint32, KnnBatch* batch) { rank_rows(batch); });
 }
@@ -331,20 +325,18 @@ void add_appended(const Search& search, const Block& block) {
     for (Size i = 0; i < block.appended_count; ++i) {
         const AppendedEntry& entry = block.appended[i];
         if (!block.answered[entry.place]) continue;
-        const uint32 query = block.queries[entry.place];
-        // It was no candidate: if it has no row, nothing is missing.
-        add_candidate(search.parts[entry.part].batch, query, entry.tid);
-        --search.found->visited[query];
+        add_candidate(search.parts[entry.part].batch, block.queries[entry.place], entry.tid, false);
     }
 }
 
-// Ranks the candidates of a block. Queries that want more are added to `unsure`, to begin anew; if
-// that is null, they are left to scans. So are queries that the service did not answer.
-void rank_block(const Search& search, const Block& block, uint32* unsure, uint32* unsure_count) {
+// Ranks the candidates of a block, `first` of each query at once. Queries that want more are added
+// to `unsure`, to begin anew; if that is null, they are left to scans. So are queries that the
+// service did not answer.
+void rank_block(const Search& search, const Block& block, Size first, uint32* unsure,
+                uint32* unsure_count) {
     Size* ranked = alloc_array<Size>(block.count);
     Size* ends = alloc_array<Size>(block.count);
     for (uint32 place = 0; place < block.count; ++place) {
-        const Size first = search.effort.by_error ? search.limit : search.effort.candidates;
         ranked[place] = 0;
         ends[place] = block.answered[place] ? std::min<Size>(block.counts[place], first) : 0;
         search.left[block.queries[place]] |= !block.answered[place];
@@ -367,7 +359,7 @@ void rank_block(const Search& search, const Block& block, uint32* unsure, uint32
                 continue;
             const uint32 query = block.queries[place];
             if (unsure) {
-                search.found->visited[query] = search.found->passed[query] = 0;
+                search.found->dropped[query] = 0;
                 unsure[(*unsure_count)++] = query;
             } else {
                 search.few[query] = true;
@@ -378,7 +370,7 @@ void rank_block(const Search& search, const Block& block, uint32* unsure, uint32
 
 // Finds the candidates of these queries, with this room for each, and ranks them, block by block.
 void search_blocks(const Search& search, const uint32* queries, uint32 count, uint32 room,
-                   ListRound round, uint32* unsure, uint32* unsure_count) {
+                   Size first_ranked, ListRound round, uint32* unsure, uint32* unsure_count) {
     const auto step = static_cast<uint32>(std::clamp<Size>(
         search.memory / bytes_of_query(search, room), 1, std::max<Size>(count, 1)));
     const MemoryContext before = CurrentMemoryContext;
@@ -388,7 +380,7 @@ void search_blocks(const Search& search, const uint32* queries, uint32 count, ui
     for (uint32 first = 0; first < count; first += step) {
         Block block = make_block(search, queries + first, std::min(step, count - first), room);
         find_candidates(search, &block, round);
-        rank_block(search, block, unsure, unsure_count);
+        rank_block(search, block, first_ranked, unsure, unsure_count);
         MemoryContextReset(context);
     }
     MemoryContextSwitchTo(before);
@@ -398,7 +390,7 @@ void search_blocks(const Search& search, const uint32* queries, uint32 count, ui
 // Whether the k nearest rows of a query are among those that it was searched for. Candidates
 // without a wanted row may all be nearer than those that have one.
 bool has_enough(const Search& search, uint32 query) {
-    const Size visited = search.found->k + dropped_candidates(*search.found, query);
+    const Size visited = Size{search.found->k} + search.found->dropped[query];
     return search.found->counts[query] >= search.found->k &&
            (settings.probes > 0 || static_cast<double>(visited) <= tolerated_spread(search.limit));
 }
@@ -412,10 +404,12 @@ void search_lists_of_parts(const Search& search) {
     uint32* unsure = alloc_array<uint32>(search.found->count);
     uint32 unsure_count = 0;
     for (uint32 i = 0; i < search.found->count; ++i) queries[i] = i;
-    search_blocks(search, queries, search.found->count, room, ListRound::first,
+    const Size first = search.effort.by_error ? search.limit : search.effort.candidates;
+    search_blocks(search, queries, search.found->count, room, first, ListRound::first,
                   more > room ? unsure : nullptr, &unsure_count);
     search.found->again = unsure_count > 0;
-    search_blocks(search, unsure, unsure_count, more, ListRound::more, nullptr, nullptr);
+    // They rank at once what they have ranked before, which tells how many have no row.
+    search_blocks(search, unsure, unsure_count, more, room, ListRound::more, nullptr, nullptr);
     search.found->again = false;
     // Before pending rows are ranked: these say nothing of rows in lists.
     for (uint32 query = 0; query < search.found->count; ++query)
@@ -547,7 +541,7 @@ void rank_places(KnnBatch* batch, const FoundPlaces& near) {
         for (uint32 i = 0; i < near.found[query]; ++i) {
             const uint64 place = near.places[Size{query} * near.most + i];
             if (leaf_of_place(place) == batch->index->part)
-                add_candidate(batch, query, tid_of_place(place));
+                add_candidate(batch, query, tid_of_place(place), true);
         }
     RootFinder roots{batch->index->heap};
     batch->roots = &roots;
@@ -568,7 +562,7 @@ void rank_batch(KnnBatch* batch, const float* queries, const FoundPlaces& near,
     rank_places(batch, near);
     // Cannot happen under one snapshot; a guard.
     for (uint32 i = 0; i < found->count; ++i)
-        if (dropped_candidates(*found, i) > 0) scan_for(batch, i);
+        if (found->dropped[i] > 0) scan_for(batch, i);
     end_search(batch);
     MemoryContextSwitchTo(before);
 }

@@ -22,6 +22,7 @@ namespace pgwarp {
 struct CandidateRow {
     uint64 tid;
     uint32 query;
+    bool is_wanted;  // it is missing if it has no row
 
     friend bool operator<(const CandidateRow& a, const CandidateRow& b) {
         return a.tid < b.tid || (a.tid == b.tid && a.query < b.query);
@@ -113,7 +114,7 @@ bool search_service(const KnnBatch* batch, const ListWants& wants, const ServedS
 
 // Counts the candidates of the parts that are searched next.
 void begin_parts(NearestRows* found);
-void add_candidate(KnnBatch* batch, uint32 query, uint64 tid);
+void add_candidate(KnnBatch* batch, uint32 query, uint64 tid, bool is_wanted);
 // Offers rows to all queries.
 void rank_for_all(KnnBatch* batch, TidSet* tids);
 // Visits the rows of candidates in the order of TIDs, so that each page is pinned once, and forgets
