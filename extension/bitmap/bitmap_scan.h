@@ -26,8 +26,8 @@ namespace pgwarp {
 
 // What the planner tells the custom scan.
 struct BitmapPlan {
-    double most_ranked;     // bitmaps of so many rows or fewer are ranked, without the lists
-    double least_filtered;  // with so many or more, rows are filtered as they come
+    double most_ranked;     // rows of the largest bitmap whose rows are ranked without the lists
+    double least_filtered;  // rows of the smallest one with which the scan filters all rows
     double passing;         // the share of the bitmap's rows that passes the rest of WHERE
     double rows_of_page;    // of the table
 };

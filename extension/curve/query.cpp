@@ -471,7 +471,7 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
     const uint32 behind = count_behind(*n);
     const bool all_codes =
         (first && behind < RecallCurve::k_values[outside_ks - 1]) || grid.looked_up >= probes;
-    // The radius is found among so many times the neighbors.
+    // Enough entries for the radius: farther lists hardly have one of the k nearest so far.
     constexpr Size times = 16;
     const Size near_entries = times * n->count;
 
