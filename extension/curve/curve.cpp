@@ -309,6 +309,33 @@ CodeErrors measured_errors(const CurveTally& tally) {
     return errors;
 }
 
+// Octaves with few neighbors have what those have that are about as far.
+ErrorsByDistance measured_errors_by_distance(const CurveGrid& grid, const CurveTally& tally) {
+    constexpr double enough = 1000;
+    ErrorsByDistance errors = {};
+    int measured = 0;
+    for (int octave = distance_octaves - 1; octave >= 0; --octave) {
+        const double* counts = tally.errors_by_distance[octave];
+        const bool many = std::accumulate(counts, counts + error_bins, 0.0) >= enough;
+        if (measured == 0 && !many) continue;
+        if (measured == ErrorsByDistance::octaves) break;
+        if (measured == 0)
+            errors.farthest =
+                grid.nearest * static_cast<float>(std::exp2(octave + 0.5 - usual_octave));
+        float* beyond = errors.beyond[measured];
+        if (many) {
+            for (int i = 0; i < CodeErrors::shares; ++i)
+                beyond[i] = static_cast<float>(exceeded_by(counts, std::exp2(-(i + 1))));
+        } else {
+            std::copy_n(errors.beyond[measured - 1], CodeErrors::shares, beyond);
+        }
+        ++measured;
+    }
+    for (; measured > 0 && measured < ErrorsByDistance::octaves; ++measured)
+        std::copy_n(errors.beyond[measured - 1], CodeErrors::shares, errors.beyond[measured]);
+    return errors;
+}
+
 // The share of the rows that may be taken for queries unlike rows, by each of two signs.
 constexpr double few_rows = 0.05;
 
@@ -379,6 +406,7 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally) {
     std::copy_n(grid.probes, grid.steps, curve.probes);
     if (tally.all.wanted[0] == 0) return measured;
     measured.errors = measured_errors(tally);
+    measured.errors_by_distance = measured_errors_by_distance(grid, tally);
     measured.usual = measured_usual(grid, tally);
     measured.usual_shares = measured_shares(tally);
     const CurveEffort& effort = tally.effort;

@@ -408,6 +408,18 @@ void count_errors(const Neighbors& n, uint32 k, double kth_code, double shift,
     }
 }
 
+// The codes of all neighbors, each compared with itself.
+void count_errors_by_distance(const Neighbors& n, double unit, double shift, CurveTally* tally) {
+    for (uint32 i = 0; i < n.count; ++i) {
+        if (n.list_rank[i] == not_there || std::isnan(n.distance[i])) continue;
+        const double code = n.distance[i] + shift;
+        const double octave = usual_octave + std::log2((n.exact[i] + shift) / unit);
+        if (!(code > 0) || !(octave >= 0) || octave >= distance_octaves) continue;
+        ++tally->errors_by_distance[static_cast<int>(octave)]
+                                   [error_bin((n.distance[i] - n.exact[i]) / std::sqrt(code))];
+    }
+}
+
 // What the query is like, for k neighbors with this radius, where the nearest list is at `nearest`.
 void count_usual(int k, float radius, float nearest, float shift, CurveTally* tally) {
     if (!std::isfinite(radius)) return;
@@ -530,6 +542,8 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
         count_usual(k, kth, ranked.terms[ranked.order[0]], walked.shift, tally);
         if (std::isfinite(kth)) count_errors(*n, rows, kth, walked.shift, &tally->errors[k]);
     }
+    count_errors_by_distance(*n, double{grid.nearest} * distance_unit(walked.shift), walked.shift,
+                             tally);
     if (query.self != 0)
         count_outside(*n, walked, behind, all_codes, &walk.outside,
                       first ? tally->whole_outside : tally->outside);

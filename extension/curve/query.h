@@ -88,6 +88,11 @@ struct CodeErrorBins {
     double beyond_code[error_bins];
 };
 
+// Errors of codes by the neighbor's own distance: octaves around the usual distance of the nearest
+// list.
+inline constexpr int distance_octaves = 16;
+inline constexpr int usual_octave = 11;
+
 // Rows that do not see their own list, which is the nearest: what lists they need for k rows.
 struct OutsideCounts {
     double hits[tried_thresholds];
@@ -99,6 +104,7 @@ struct OutsideCounts {
 struct CurveTally {
     CurveCounts all;
     CodeErrorBins errors[RecallCurve::ks];
+    double errors_by_distance[distance_octaves][error_bins];
     // What rows are like as queries (UsualQueries), counted as errors are.
     double radius[RecallCurve::ks][error_bins];
     double share_of_radius[RecallCurve::ks][error_bins];

@@ -80,14 +80,13 @@ class MeasuredRecall {
         };
         return {of(meta_.errors.beyond_row), of(meta_.errors.beyond_code)};
     }
-    Effort::Errors greatest_code_errors(double share) const {
-        const auto of = [&](const auto& errors) {
-            double greatest = 0;
-            for (int k = 0; k <= last_k(curve_); ++k)
-                greatest = std::max(greatest, error_of(errors[k], share));
-            return static_cast<float>(greatest);
-        };
-        return {of(meta_.errors.beyond_row), of(meta_.errors.beyond_code)};
+    // The same of any neighbor, by its distance.
+    Effort::FarErrors far_errors(double share) const {
+        Effort::FarErrors errors = {meta_.errors_by_distance.farthest, {}};
+        for (int i = 0; i < ErrorsByDistance::octaves; ++i)
+            errors.beyond[i] =
+                static_cast<float>(error_of(meta_.errors_by_distance.beyond[i], share));
+        return errors;
     }
 
   private:
@@ -198,7 +197,7 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
     effort.errors = measured.code_errors(missed);
-    effort.greatest_errors = measured.greatest_code_errors(missed);
+    effort.far_errors = measured.far_errors(missed);
     return effort;
 }
 

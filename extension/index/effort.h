@@ -24,15 +24,19 @@ struct Effort {
     uint32 candidates;            // that are ranked: the mean, as measured
     float threshold;              // 0: every query takes `probes` lists
     OutsideQueries outside = {};  // for inner products as shares of the shift
-    // Errors of codes (CodeErrors) with that confidence: for k rows, and the greatest of any k. Not
-    // by errors: `candidates` are ranked.
+    // Errors of codes with that confidence: of k rows (CodeErrors), and of any neighbor
+    // (ErrorsByDistance). Not by errors: `candidates` are ranked.
     bool by_error = false;
     struct Errors {
         float beyond_row;
         float beyond_code;
     };
+    struct FarErrors {
+        float farthest;
+        float beyond[ErrorsByDistance::octaves];
+    };
     Errors errors = {};
-    Errors greatest_errors = {};
+    FarErrors far_errors = {};
 };
 
 // Chooses the effort for k wanted rows from the settings and the index's curve. `with_conditions`:
@@ -88,18 +92,25 @@ class CodeReach {
     // are the last of them (`last`), because others are dead or do not pass; and the less, the
     // farther away the query is than rows are from each other, as all are about as far then.
     CodeReach(const Effort& effort, double kth_code, float shift, bool last)
-        : errors_(last ? effort.greatest_errors : effort.errors),
-          times_(last ? 1 : growth(kth_code / (effort.outside.radius * distance_unit(shift)))),
-          kth_code_(kth_code) {}
+        : errors_(effort.errors), kth_code_(kth_code) {
+        const double radius = kth_code / distance_unit(shift);
+        const double times = growth(radius / effort.outside.radius);
+        if (!last && times == 1) return;
+        const auto far = static_cast<float>(far_error(effort.far_errors, radius));
+        const auto of = [&](float error) {
+            return last ? far : std::min(static_cast<float>(times) * error, far);
+        };
+        errors_ = {of(errors_.beyond_row), of(errors_.beyond_code)};
+    }
     // By the k-th row found so far.
-    double by_row(double kth) const { return reach(kth, times_ * errors_.beyond_row); }
+    double by_row(double kth) const { return reach(kth, errors_.beyond_row); }
     // Before any row was visited.
-    double by_code() const { return beyond_code(times_); }
+    double by_code() const { return beyond_code(1); }
     // While lists are walked: candidates beyond this are dropped. A query that would rank them has
     // to walk again, so this is far.
     double kept() const {
         constexpr double times = 2;
-        return beyond_code(times * times_);
+        return beyond_code(times);
     }
 
   private:
@@ -107,6 +118,17 @@ class CodeReach {
     static double growth(double radius) {
         constexpr double most = 2;
         return std::clamp(radius, 1.0, most);
+    }
+    // Of rows at this distance: between those of the two octaves.
+    static double far_error(const Effort::FarErrors& errors, double radius) {
+        constexpr double last = ErrorsByDistance::octaves - 1;
+        const double octave =
+            radius > 0 ? std::clamp(std::log2(errors.farthest / radius), 0.0, last) : last;
+        const auto below = static_cast<int>(octave);
+        const int above = std::min(below + 1, static_cast<int>(last));
+        const double error =
+            errors.beyond[below] + (errors.beyond[above] - errors.beyond[below]) * (octave - below);
+        return error * growth(radius / errors.farthest);
     }
     double beyond_code(double times) const {
         return std::max(kth_code_, reach(kth_code_, times * errors_.beyond_code));
@@ -118,7 +140,6 @@ class CodeReach {
     }
 
     Effort::Errors errors_;
-    double times_;
     double kth_code_;
 };
 // Candidates that a search keeps of its lists: more than most queries rank, as a query that ranks

@@ -173,6 +173,16 @@ struct CodeErrors {
 };
 static_assert(sizeof(CodeErrors) == 2 * 4 * 4 * 14);
 
+// By how much codes place any neighbor too far away, against its own distance. These have that
+// (squared) distance, half of it, a quarter and so on. `farthest`: few neighbors are farther away.
+// Measured with the curve, by list_rule 7 and later.
+struct ErrorsByDistance {
+    static constexpr int octaves = 8;
+    float farthest;
+    float beyond[octaves][CodeErrors::shares];
+};
+static_assert(sizeof(ErrorsByDistance) == 4 + 4 * 8 * 14);
+
 // What rows of the table are like as queries: measured with the curve, by list_rule 3 and later.
 // Squared distances; for inner products, as shares of the shift (kernels/list_plan.h).
 struct UsualQueries {
@@ -244,7 +254,9 @@ struct MetaPage {
     union {
         FirstCurve first_curve;  // before version 5
         struct {                 // from then on; zero if nothing was measured
-            uint8 unused[sizeof(FirstCurve) - sizeof(CodeErrors) - sizeof(UsualShares)];
+            uint8 unused[sizeof(FirstCurve) - sizeof(ErrorsByDistance) - sizeof(CodeErrors) -
+                         sizeof(UsualShares)];
+            ErrorsByDistance errors_by_distance;
             UsualShares usual_shares;
             CodeErrors errors;
         };
