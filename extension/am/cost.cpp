@@ -118,7 +118,7 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
     plan->probes = effort.probes;
     if (effort.threshold > 0)
         plan->probes = std::max(plan->probes, expected_lists(meta, nearest, passing, checks));
-    plan->candidates = std::max<double>(effort.candidates, nearest);
+    plan->candidates = expected_candidates(meta, wanted.k, nearest, effort);
     plan->candidates = std::min(plan->candidates, rows * passing);
     // Lists that hold the candidates.
     plan->probes = std::max(plan->probes, plan->lists * plan->candidates / (rows * passing));

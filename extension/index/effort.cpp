@@ -198,6 +198,8 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
     effort.by_error = true;
     effort.errors = measured.code_errors(missed);
     effort.far_errors = measured.far_errors(missed);
+    effort.own_errors = meta.errors_by_distance;
+    effort.missed = static_cast<float>(missed);
     return effort;
 }
 
@@ -287,6 +289,68 @@ double expected_lists(const MetaPage& meta, double k, double share, bool with_co
         return threshold > last ? lists * std::sqrt(threshold / last) : lists;
     };
     return std::min(all, beyond_measured(meta, nearest, lists_for));
+}
+
+namespace {
+
+// How far the rows around a query are: by the radii of 1, 10, 100 and 1,000 of them, which grow
+// with a power of their number between two, and beyond the last.
+class UsualRadii {
+  public:
+    explicit UsualRadii(const MetaPage& meta)
+        // Of inner products, for a query that is as long as the longest row.
+        : unit_(has_norms(meta.metric) ? 1 : double{meta.largest_norm} * meta.largest_norm),
+          radii_(meta.usual.radius),
+          last_(last_k(meta.curve)) {}
+    bool known() const { return radii_[last_] > 0; }
+    // What the radii are shares of.
+    double unit() const { return unit_; }
+    double radius(double rows) const {
+        int low = 0;
+        while (low + 1 < last_ && RecallCurve::k_values[low + 1] < rows) ++low;
+        return of(low) * std::pow(rows / RecallCurve::k_values[low], 1 / power(low));
+    }
+    double rows_within(double radius) const {
+        int low = 0;
+        while (low + 1 < last_ && of(low + 1) < radius) ++low;
+        return RecallCurve::k_values[low] * std::pow(radius / of(low), power(low));
+    }
+
+  private:
+    // Duplicates have a radius of 0.
+    double of(int k) const { return std::max(unit_ * radii_[k], 1e-30); }
+    double power(int low) const {
+        constexpr double most = 100;
+        if (low >= last_) return most;
+        const double farther = std::max(of(low + 1) / of(low), 1.0);
+        const double more = double{RecallCurve::k_values[low + 1]} / RecallCurve::k_values[low];
+        return farther > 1 ? std::min(most, std::log(more) / std::log(farther)) : most;
+    }
+
+    double unit_;
+    const float* radii_;
+    int last_;
+};
+
+}  // namespace
+
+double expected_candidates(const MetaPage& meta, double wanted, double nearest,
+                           const Effort& effort) {
+    const double least = std::max<double>(effort.candidates, nearest);
+    const UsualRadii radii(meta);
+    if (!effort.by_error || wanted >= nearest || !radii.known()) return least;
+    // So many of the wanted rows stand for all.
+    constexpr Size most = 8;
+    double distances[most];
+    const Size rows = std::clamp<Size>(static_cast<Size>(wanted), 1, most);
+    for (Size i = 0; i < rows; ++i)
+        distances[i] =
+            radii.radius(nearest * static_cast<double>(i + 1) / static_cast<double>(rows));
+    const double kth = distances[rows - 1];
+    const CodeReach codes(effort, kth, static_cast<float>(radii.unit()), true);
+    const double reach =
+        codes.by_wanted_rows(rows, kth, [&distances](Size i) { return distances[i]; });
+    return std::max(least, radii.rows_within(reach));
 }
 
 Effort choose_effort(const MetaPage& meta, uint32 k, bool with_conditions) {

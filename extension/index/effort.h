@@ -37,6 +37,10 @@ struct Effort {
     };
     Errors errors = {};
     FarErrors far_errors = {};
+    // The distribution of the errors of any neighbor, and the share of the rows that codes may
+    // miss.
+    ErrorsByDistance own_errors = {};
+    float missed = 0;
 };
 
 // Chooses the effort for k wanted rows from the settings and the index's curve. `with_conditions`:
@@ -88,15 +92,18 @@ inline void scale_thresholds(Effort* effort, double times) {
 class CodeReach {
   public:
     // `kth_code`: the distance of the k-th nearest code, which is the radius. Of the k nearest
-    // rows, those that are nearer than the k-th have more room to err: not where the wanted rows
-    // are the last of them (`last`), because others are dead or do not pass; and the less, the
-    // farther away the query is than rows are from each other, as all are about as far then.
+    // rows, those that are nearer than the k-th have more room to err: nobody knows how much where
+    // others than the wanted rows are among them (`last`), dead ones or such that do not pass; and
+    // the less, the farther away the query is than rows are from each other, as all are about as
+    // far then.
     CodeReach(const Effort& effort, double kth_code, float shift, bool last)
-        : errors_(effort.errors), kth_code_(kth_code) {
-        const double radius = kth_code / distance_unit(shift);
-        const double times = growth(radius / effort.outside.radius);
+        : effort_(effort),
+          errors_(effort.errors),
+          kth_code_(kth_code),
+          radius_(kth_code / distance_unit(shift)) {
+        const double times = growth(radius_ / effort.outside.radius);
         if (!last && times == 1) return;
-        const auto far = static_cast<float>(far_error(effort.far_errors, radius));
+        const auto far = static_cast<float>(far_error(effort.far_errors, radius_));
         const auto of = [&](float error) {
             return last ? far : std::min(static_cast<float>(times) * error, far);
         };
@@ -104,6 +111,31 @@ class CodeReach {
     }
     // By the k-th row found so far.
     double by_row(double kth) const { return reach(kth, errors_.beyond_row); }
+    // By the k wanted rows found so far, whose distances tell how much room each has to err: up to
+    // where codes miss no more of them than they may.
+    template <class DistanceAt>
+    double by_wanted_rows(Size k, double kth, DistanceAt distance_at) const {
+        const double allowed = double{effort_.missed} * static_cast<double>(k);
+        float errors[CodeErrors::shares];
+        for (int i = 0; i < CodeErrors::shares; ++i)
+            errors[i] = static_cast<float>(
+                at_distance(effort_.own_errors.farthest, radius_,
+                            [&](int octave) { return effort_.own_errors.beyond[octave][i]; }));
+        const auto misses_more = [&](double reach) {
+            double missed = 0;
+            for (Size i = 0; i < k && missed <= allowed; ++i)
+                missed += share_beyond(errors, (reach - distance_at(i)) / std::sqrt(reach));
+            return missed > allowed;
+        };
+        // With the greatest error, the last row alone is missed no more often.
+        double far = by_row(kth);
+        double near = std::min(kth, far);
+        for (int step = 0; step < 10 && near < far; ++step) {
+            const double middle = (near + far) / 2;
+            (middle > 0 && !misses_more(middle) ? far : near) = middle;
+        }
+        return far;
+    }
     // Before any row was visited.
     double by_code() const { return beyond_code(1); }
     // While lists are walked: candidates beyond this are dropped. A query that would rank them has
@@ -120,15 +152,20 @@ class CodeReach {
         return std::clamp(radius, 1.0, most);
     }
     // Of rows at this distance: between those of the two octaves.
-    static double far_error(const Effort::FarErrors& errors, double radius) {
+    template <class OfOctave>
+    static double at_distance(double farthest, double radius, OfOctave error_of) {
         constexpr double last = ErrorsByDistance::octaves - 1;
         const double octave =
-            radius > 0 ? std::clamp(std::log2(errors.farthest / radius), 0.0, last) : last;
+            radius > 0 ? std::clamp(std::log2(farthest / radius), 0.0, last) : last;
         const auto below = static_cast<int>(octave);
         const int above = std::min(below + 1, static_cast<int>(last));
         const double error =
-            errors.beyond[below] + (errors.beyond[above] - errors.beyond[below]) * (octave - below);
-        return error * growth(radius / errors.farthest);
+            error_of(below) + (error_of(above) - error_of(below)) * (octave - below);
+        return error * growth(radius / farthest);
+    }
+    static double far_error(const Effort::FarErrors& errors, double radius) {
+        return at_distance(errors.farthest, radius,
+                           [&errors](int octave) { return double{errors.beyond[octave]}; });
     }
     double beyond_code(double times) const {
         return std::max(kth_code_, reach(kth_code_, times * errors_.beyond_code));
@@ -139,8 +176,20 @@ class CodeReach {
         return root > 0 ? root * root : 0;
     }
 
+    // The share of rows whose code is farther than their distance by more than this.
+    static double share_beyond(const float* errors, double error) {
+        if (!(error > errors[0])) return 1;
+        int i = 0;
+        while (i + 1 < CodeErrors::shares && errors[i + 1] < error) ++i;
+        const double part =
+            i + 1 < CodeErrors::shares ? (error - errors[i]) / (errors[i + 1] - errors[i]) : 1;
+        return (1 - part / 2) / (2 << i);
+    }
+
+    const Effort& effort_;
     Effort::Errors errors_;
     double kth_code_;
+    double radius_;
 };
 // Candidates that a search keeps of its lists: more than most queries rank, as a query that ranks
 // them all has to search again.
@@ -161,14 +210,23 @@ Size count_worth_ranking(Size count, Size k, const Effort& effort, float shift,
     return worth;
 }
 
-// The distance by code, without the shift, up to which candidates are ranked, by the exact distance
-// of the k-th row found so far; infinity: rows are lacking. The others as for CodeReach.
-inline double ranking_reach(const Effort& effort, Metric metric, double kth, double kth_code,
-                            float shift, bool last) {
+// The distance by code, without the shift, up to which candidates are ranked, by the exact
+// distances of the k nearest wanted rows found so far, in any order, and of the last of them;
+// infinity: rows are lacking. The others as for CodeReach.
+template <class DistanceAt>
+double ranking_reach(const Effort& effort, Metric metric, Size k, double kth,
+                     DistanceAt distance_at, double kth_code, float shift, bool last) {
     if (!effort.by_error) return -std::numeric_limits<double>::infinity();
     if (std::isinf(kth)) return kth;
+    const auto by_code = [&](double exact) {
+        return normalizes(metric) ? 2 * exact : exact + double{shift};
+    };
     const CodeReach codes(effort, kth_code, shift, last);
-    return codes.by_row(normalizes(metric) ? 2 * kth : kth + shift) - double{shift};
+    const double reach =
+        last
+            ? codes.by_wanted_rows(k, by_code(kth), [&](Size i) { return by_code(distance_at(i)); })
+            : codes.by_row(by_code(kth));
+    return reach - double{shift};
 }
 // Whether candidates beyond those that were kept, which are this near at best, may be within reach.
 // Where rows are lacking, others look for them.
@@ -232,6 +290,11 @@ bool expected_recall(const MetaPage& meta, uint32 k, const Effort& effort, Expec
 // if these do not depend on the vector. The curve was measured for k up to 1,000; more are
 // extrapolated.
 double expected_lists(const MetaPage& meta, double k, double share, bool with_conditions);
+
+// The candidates that such a search ranks, if the wanted rows are spread evenly over this many
+// nearest ones: more than these, as codes err.
+double expected_candidates(const MetaPage& meta, double wanted, double nearest,
+                           const Effort& effort);
 
 // Whether a curve was measured at all.
 bool has_curve(const MetaPage& meta);

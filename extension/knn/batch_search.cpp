@@ -301,9 +301,12 @@ double reach_of(const Search& search, const Block& block, uint32 place) {
     const PartCandidate* mine = block.found + Size{place} * block.room;
     const Size radius = std::min<Size>(block.counts[place], search.limit);
     const float shift = shift_of(search, query);
-    return ranking_reach(search.effort, search.largest->metric, kth_distance(*search.found, query),
-                         double{mine[radius - 1].distance} + shift, shift,
-                         search.found->k < search.limit || search.found->dropped[query] > 0);
+    const NearestRows& found = *search.found;
+    return ranking_reach(
+        search.effort, search.largest->metric, found.k, kth_distance(found, query),
+        [&](Size i) { return found.rows[Size{query} * found.k + i].distance; },
+        double{mine[radius - 1].distance} + shift, shift,
+        found.k < search.limit || found.dropped[query] > 0);
 }
 
 // Adds candidates [ranked, worth) of each query, and visits their rows.

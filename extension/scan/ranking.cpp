@@ -141,17 +141,17 @@ float code_shift(const ScanState* s) {
     return code_shift(s->meta, s->query.vector.values);
 }
 
-double kth_distance(const ScanSearch& search, Size k, bool by_refinements) {
+NearestDistances nearest_distances(const ScanSearch& search, Size k, bool by_refinements) {
     const auto waiting_of = [by_refinements](const ScanState* s) {
         return by_refinements && s->refined.used ? s->refined.count : 0;
     };
     Size room = 0;
     for (int i = 0; i < search.count; ++i) {
         const ScanState* s = search.parts[i];
-        if (s->round.spilled) return std::numeric_limits<double>::infinity();
+        if (s->round.spilled) return {};
         room += s->round.count + waiting_of(s);
     }
-    if (k == 0 || room < k) return std::numeric_limits<double>::infinity();
+    if (k == 0 || room < k) return {};
     auto* distances = static_cast<double*>(palloc(room * sizeof(double)));
     Size count = 0;
     for (int i = 0; i < search.count; ++i) {
@@ -164,13 +164,18 @@ double kth_distance(const ScanSearch& search, Size k, bool by_refinements) {
                 distances[count++] = candidate.least + candidate.beyond;
         }
     }
-    double kth = std::numeric_limits<double>::infinity();
-    if (count >= k) {
-        std::nth_element(distances, distances + k - 1, distances + count);
-        kth = distances[k - 1];
+    if (count < k) {
+        pfree(distances);
+        return {};
     }
-    pfree(distances);
-    return kth;
+    std::nth_element(distances, distances + k - 1, distances + count);
+    return {distances, distances[k - 1]};
+}
+
+double kth_distance(const ScanSearch& search, Size k, bool by_refinements) {
+    const NearestDistances nearest = nearest_distances(search, k, by_refinements);
+    if (nearest.items) pfree(nearest.items);
+    return nearest.kth;
 }
 
 void note_visit(ScanState* s, double by_code, bool passes) {
@@ -289,10 +294,13 @@ void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, boo
             order.items[std::min(end, std::max<Size>(k, 1)) - 1].distance + shift;
     double kth, reach;  // infinity: the search lacks rows
     const auto look_further = [&] {
-        kth = kth_distance(search, k, parts[0].have_places);
+        const NearestDistances nearest = nearest_distances(search, k, parts[0].have_places);
+        kth = nearest.kth;
         const bool last = std::any_of(search.parts, search.parts + search.count, wants_last);
-        reach =
-            ranking_reach(effort, largest->meta.metric, kth, largest->goal.kth_code, shift, last);
+        reach = ranking_reach(
+            effort, largest->meta.metric, k, kth, [&nearest](Size i) { return nearest.items[i]; },
+            largest->goal.kth_code, shift, last);
+        if (nearest.items) pfree(nearest.items);
         end = next_portion(order.at, order.count, k, reach,
                            [&order](Size i) { return order.items[i].distance; });
         return end > order.at;

@@ -386,8 +386,13 @@ float code_shift(const ScanState* s);
 // Notes that a candidate was visited, and whether its row is wanted. NaN: its code is unknown.
 void note_visit(ScanState* s, double by_code, bool passes);
 void sort_visits(RoundRows* round);
-// The exact distance of the k-th row of all parts; infinity: there are fewer. `by_refinements`: of
-// rows that wait for a visit, too, as far as these tell.
+// The exact distances of the k nearest rows of all parts, in any order, and of the last of them.
+// `by_refinements`: of rows that wait for a visit, too, as far as these tell.
+struct NearestDistances {
+    double* items = nullptr;  // null: there are fewer
+    double kth = std::numeric_limits<double>::infinity();
+};
+NearestDistances nearest_distances(const ScanSearch& search, Size k, bool by_refinements);
 double kth_distance(const ScanSearch& search, Size k, bool by_refinements);
 // Rows that the round shall find: LIMIT, or as many as are expected to be fetched.
 Size wanted_of_round(const ScanState* s);

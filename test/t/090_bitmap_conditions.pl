@@ -134,6 +134,39 @@ value($node, 'CREATE INDEX ON blind USING gin (tags); CREATE INDEX ON blind USIN
 like($way_of->('SET enable_sort = off;', "tags \@> '{500}'", 'blind'), qr/all rows/, 'half of the rows pass: the plain scan');
 $finds->('SET enable_sort = off;', "tags \@> '{500}'", 'half of the rows pass', table => 'blind');
 
+# A filter has the scan visit more rows than the wanted ones are among, as codes err. It visits few more than a scan for that many
+# rows, and its price has about as many: here nothing else costs anything.
+value($node, "CREATE TABLE coarse AS SELECT id, tags, v FROM t; CREATE INDEX ON coarse USING ivfpq (v) WITH (m = 4); VACUUM ANALYZE coarse");
+value($node, <<'SQL');
+CREATE FUNCTION visits(condition text, k int) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	visits float8 := 0;
+BEGIN
+	FOR i IN 1 .. 20 LOOP
+		EXECUTE format('SELECT count(*) FROM (SELECT id FROM coarse WHERE %s ORDER BY v <-> vec(%s, 16, 77) LIMIT %s) AS s', condition, i, k);
+		visits := visits + (SELECT candidates FROM ivfpq_last_scan());
+	END LOOP;
+	RETURN visits / 20;
+END $$;
+CREATE FUNCTION priced(condition text, k int) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	SET LOCAL cpu_tuple_cost = 1; SET LOCAL cpu_index_tuple_cost = 0; SET LOCAL cpu_operator_cost = 0;
+	SET LOCAL random_page_cost = 0; SET LOCAL seq_page_cost = 0;
+	EXECUTE format('EXPLAIN (FORMAT JSON) SELECT id FROM coarse WHERE %s ORDER BY v <-> vec(1, 16, 77) LIMIT %s', condition, k) INTO plan;
+	RETURN (plan->0->'Plan'->>'Total Cost')::float8 / 2;
+END $$;
+SQL
+for my $share (100, 10)
+{
+	my ($plain, $visits, $priced) = split /\|/, value($node, "SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off;
+		SELECT visits('true', 10000 / $share), visits('tags \@> ''{$share}''', 10), priced('tags \@> ''{$share}''', 10)");
+	cmp_ok($visits, '<', 1.32 * $plain, "$share: a filter visits few more rows");
+	cmp_ok($priced, '>', 0.75 * $visits, "$share: its price has as many");
+	cmp_ok($priced, '<', 1.33 * $visits, "$share: and no more");
+}
+
 # Lossy pages.
 my $lossy = "SET work_mem = '64kB'; $ways{lists}";
 like(value($node, "$lossy SELECT said(\$\$SELECT id FROM t WHERE tags \@> '{100}' ORDER BY v <-> vec(3, 16, 77) LIMIT 10\$\$,
