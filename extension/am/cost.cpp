@@ -399,6 +399,12 @@ struct ScanLimit {
           share(share_of_parent(root, info->rel)),
           // Scans of partitions share the rows of LIMIT (scan/partitions.cpp).
           k(rows > 0 ? rows_of_part(rows, share) : 100) {}
+
+    // Of the scan's rows, what LIMIT wants; 0: unknown. A Merge Append is taken to read the same
+    // part of each partition.
+    double part_of(const IndexPath* path) const {
+        return rows > 0 ? rows * share / path->path.rows : 0;
+    }
 };
 
 // Each row is fetched by its TID, not read in sequence: twice the cost of a tuple. An index's
@@ -442,8 +448,7 @@ ScanCost price(PlannerInfo* root, const IndexPath* path, double loops, const Pas
         all = first + (plan.exact ? rest_of_exact_cost(table, passing)
                                   : further_cost(lists.others, table, plan.candidates, passing));
     }
-    // A Merge Append is taken to read the same part of each partition.
-    const double part = limit.rows > 0 ? limit.rows * limit.share / path->path.rows : 0;
+    const double part = limit.part_of(path);
     // A line from 0 through the first rows may end below the cost of all. It does where no
     // condition drops rows: LIMIT then says how many are read, and the others cost nothing.
     if (part > 0 && part < 1 && is_plain(shares)) all = std::min(all, first / part);
@@ -501,7 +506,9 @@ BitmapCosts::Way BitmapCosts::of_rows(double bitmap_rows) const {
     const double sort = number_comparison * cpu_operator_cost * std::log2(found + 2);
     const double first = table.visit(bitmap_rows) + found * sort +
                          hand_out_cost(table.page, std::min(limit.k, path->path.rows));
-    return {first, first, first + rest_of_exact_cost(table, found)};
+    const double all = first + rest_of_exact_cost(table, found);
+    const double part = limit.part_of(path);
+    return {first, part > 0 ? startup_of(first, all, part) : first, all};
 }
 
 void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* startup_cost,

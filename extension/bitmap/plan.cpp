@@ -110,33 +110,50 @@ BitmapCosts::Way cheapest_way(const BitmapCosts& costs, double rows) {
     return std::min({costs.of_rows(rows), costs.of_lists(rows), costs.of_all(rows)}, cheaper);
 }
 
-// Where a way that is cheapest at one end becomes so, in rows. `holds` is true on the side of
-// `from`; returns the last number for which it is, or `none` where it is for no number.
-template <typename Holds>
-double border(double from, double to, double none, Holds holds) {
-    // The costs differ little so near to the border, and each takes microseconds to find.
-    constexpr double precision = 1.25;
-    if (!holds(from)) return none;
-    if (holds(to)) return to;
-    while (std::max(from, to) > precision * std::min(from, to)) {
-        const double middle = std::sqrt(from * to);
-        (holds(middle) ? from : to) = middle;
+// How the ways compare for some number of rows.
+struct ComparedWays {
+    double rows;
+    double ranked;    // the logarithm of its cost over that of the cheapest other way
+    double filtered;  // likewise
+
+    ComparedWays(const BitmapCosts& costs, double rows) : rows(rows) {
+        const double of_rows = costs.of_rows(rows).first;
+        const double of_lists = costs.of_lists(rows).first;
+        const double of_all = costs.of_all(rows).first;
+        ranked = std::log(of_rows / std::min(of_lists, of_all));
+        filtered = std::log(of_all / std::min(of_lists, of_rows));
     }
-    return from;
+};
+
+// Where a way that is the cheapest for `from` rows ceases to be; costs are about powers of the rows
+// between two numbers.
+double border(const ComparedWays& from, const ComparedWays& to, double ComparedWays::*way) {
+    const double part = from.*way / (from.*way - to.*way);
+    return from.rows * std::pow(to.rows / from.rows, std::isfinite(part) ? part : 0.5);
 }
 
-BitmapPlan plan_ways(const BitmapCosts& costs, const RelOptInfo* relation) {
-    BitmapPlan plan = {};
+// From the expected rows on, up to where most rows pass, and down to where few do.
+BitmapPlan plan_ways(const BitmapCosts& costs, const RelOptInfo* relation, double expected) {
+    // Each number takes some microseconds.
+    constexpr double step = 8;
     const double most = std::max(2.0, costs.tuples);
-    plan.most_ranked = border(1, most, 0, [&costs](double rows) {
-        const double cost = costs.of_rows(rows).first;
-        return cost <= costs.of_lists(rows).first && cost <= costs.of_all(rows).first;
-    });
-    // A table that has grown has more.
-    plan.least_filtered = border(most, 1, 2 * most, [&costs](double rows) {
-        const double cost = costs.of_all(rows).first;
-        return cost <= costs.of_lists(rows).first && cost <= costs.of_rows(rows).first;
-    });
+    const ComparedWays start(costs, std::clamp(expected, 1.0, most));
+    // A table that has grown has more than `most`.
+    BitmapPlan plan = {start.ranked <= 0 ? most : 0, start.filtered <= 0 ? 1 : 2 * most};
+    for (ComparedWays few = start; few.filtered > 0 && few.rows < most;) {
+        const ComparedWays more(costs, std::min(most, few.rows * step));
+        if (few.ranked <= 0 && more.ranked > 0)
+            plan.most_ranked = border(few, more, &ComparedWays::ranked);
+        if (more.filtered <= 0) plan.least_filtered = border(more, few, &ComparedWays::filtered);
+        few = more;
+    }
+    for (ComparedWays more = start; more.ranked > 0 && more.rows > 1;) {
+        const ComparedWays few(costs, std::max(1.0, more.rows / step));
+        if (few.filtered > 0 && more.filtered <= 0)
+            plan.least_filtered = border(more, few, &ComparedWays::filtered);
+        if (few.ranked <= 0) plan.most_ranked = border(few, more, &ComparedWays::ranked);
+        more = few;
+    }
     plan.passing = costs.passing;
     plan.rows_of_page = costs.tuples / std::max(1.0, static_cast<double>(relation->pages));
     return plan;
@@ -159,7 +176,7 @@ Plan* plan_custom_path(PlannerInfo* root, RelOptInfo* relation, CustomPath* path
     scan->scan.scanrelid = relation->relid;
     scan->custom_plans = list_make2(search, heap->scan.plan.lefttree);
     scan->custom_scan_tlist = static_cast<List*>(copyObjectImpl(search->scan.plan.targetlist));
-    scan->custom_private = make_bitmap_private(plan_ways(costs, relation));
+    scan->custom_private = make_bitmap_private(plan_ways(costs, relation, bitmap.rows));
     scan->flags = compat_custom_projects;
     scan->methods = &bitmap_scan_methods;
     return &scan->scan.plan;
@@ -171,7 +188,11 @@ void add_custom_path(PlannerInfo* root, RelOptInfo* relation, IndexPath* ordered
                      BitmapHeapPath* heap_path) {
     const PlannedBitmap bitmap(heap_path, relation);
     const BitmapCosts costs(root, ordered, bitmap.rows);
-    const BitmapCosts::Way way = cheapest_way(costs, bitmap.rows);
+    BitmapCosts::Way way = cheapest_way(costs, bitmap.rows);
+    // To find where other ways are cheaper, for the plan.
+    constexpr double borders = 60000;
+    way.startup += borders * cpu_operator_cost;
+    way.total += borders * cpu_operator_cost;
     CustomPath* path = makeNode(CustomPath);
     path->path = ordered->path;
     path->path.type = T_CustomPath;

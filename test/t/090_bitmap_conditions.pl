@@ -79,7 +79,7 @@ value($node, $functions);
 my %ways = (
 	'the planner\'s' => '',
 	lists => 'SET cpu_tuple_cost = 5; SET enable_seqscan = off; SET enable_sort = off;',
-	ranked => 'SET random_page_cost = 0.001; SET seq_page_cost = 0.001; SET cpu_tuple_cost = 0; SET enable_sort = off; SET enable_seqscan = off;');
+	ranked => 'SET random_page_cost = 0.001; SET seq_page_cost = 0.001; SET cpu_tuple_cost = 0; SET cpu_index_tuple_cost = 0.1; SET enable_sort = off; SET enable_seqscan = off;');
 my $finds = sub {
 	my ($settings, $condition, $name, %options) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
@@ -114,6 +114,8 @@ for my $settings ('', $ways{lists}, $ways{ranked}, 'SET enable_seqscan = off; SE
 	is(value($node, "$settings SELECT count(*) FROM (SELECT id FROM t WHERE v IS NULL AND tags \@> '{100}'
 		ORDER BY v <-> vec(3, 16, 77) LIMIT 10) AS s"), 0, "rows without a vector: '$settings'");
 }
+unlike(value($node, "SELECT scans_of(\$\$SELECT id FROM t WHERE $conditions{'jsonb 1'} ORDER BY v <-> vec(3, 16, 77) LIMIT 10\$\$)"), qr/Custom/,
+	'few rows: a sort takes less time than finding the borders of the ways');
 is($way_of->($ways{ranked}, $conditions{$_}), 'bitmap rows', "another way, $_") for 'jsonb 10', 'block ranges';
 $finds->($ways{lists}, 'id < 0 AND ' . $conditions{'jsonb 10'}, 'no row passes');
 $finds->($ways{lists}, "tags \@> '{7}'", 'an empty bitmap');
