@@ -169,6 +169,20 @@ for my $share (100, 10)
 	cmp_ok($priced, '<', 1.33 * $visits, "$share: and no more");
 }
 
+# The set of rows takes memory for what the bitmap has, however large the table is.
+value($node, "CREATE TABLE wide (id int, tags int[], pad text, v vector(16)) WITH (fillfactor = 10);
+	ALTER TABLE wide ALTER pad SET STORAGE PLAIN; INSERT INTO wide SELECT id, CASE WHEN id % 2000 = 7 THEN '{3,5}' WHEN id % 2 = 0 THEN '{5}'
+		ELSE '{}' END::int[], repeat('wide', 200), v FROM t WHERE id <= 6000; CREATE INDEX ON wide USING gin (tags);
+	CREATE INDEX ON wide USING ivfpq (v); VACUUM ANALYZE wide");
+for my $way (qw(lists ranked))
+{
+	my @used = map { value($node, "$ways{$way} BEGIN; DECLARE c CURSOR FOR SELECT id FROM wide WHERE tags \@> '{$_}' ORDER BY v <-> vec(3, 16, 77);
+		FETCH 1 FROM c; SELECT 'used', sum(used_bytes) FROM pg_backend_memory_contexts WHERE name = 'ivfpq bitmap scan'") =~ /used\|(\d+)/ } 3, 5;
+	cmp_ok($used[0], '<', 1500, "a set of three rows, $way");
+	cmp_ok($used[1], '>', 100000, "a set of many, $way") if $way eq 'lists';
+	$finds->($ways{$way}, "tags \@> '{$_}'", "a set of rows far apart, $_, $way", table => 'wide') for 3, 5;
+}
+
 # Lossy pages.
 my $lossy = "SET work_mem = '64kB'; $ways{lists}";
 like(value($node, "$lossy SELECT said(\$\$SELECT id FROM t WHERE tags \@> '{100}' ORDER BY v <-> vec(3, 16, 77) LIMIT 10\$\$,
