@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "extension/am/callbacks.h"
 #include "extension/device/session_device.h"
@@ -18,6 +19,7 @@
 #include "extension/knn/device.h"
 #include "extension/knn/lists.h"
 #include "extension/scan/exact.h"
+#include "extension/scan/limit.h"
 #include "extension/service/client.h"
 #include "extension/settings.h"
 
@@ -191,6 +193,73 @@ List* scans_of(const SubqueryScanPath* subquery, List* parameters) {
     List* scans = NIL;
     if (!find_scans(reinterpret_cast<LimitPath*>(path)->subpath, parameters, &scans)) return NIL;
     return scans;
+}
+
+// --- bitmaps of other indexes
+
+// What a path above another one costs, where that costs something else.
+void change_costs(Path* path, const Path* from, const Path* to) {
+    path->startup_cost += to->startup_cost - from->startup_cost;
+    path->total_cost += to->total_cost - from->total_cost;
+}
+
+// The same part of the rows is read.
+void change_limit_costs(Path* limit, const Path* from, const Path* to) {
+    const double all = from->total_cost - from->startup_cost;
+    const auto changed = [&](double cost) {
+        const double part = all > 0 ? (cost - from->startup_cost) / all : 1;
+        return to->startup_cost + part * (to->total_cost - to->startup_cost);
+    };
+    limit->startup_cost = changed(limit->startup_cost);
+    limit->total_cost = changed(limit->total_cost);
+}
+
+template <typename Parent>
+Path* with_child(const Parent* path, Path* Parent::*child, Path* other,
+                 void (*change)(Path* path, const Path* from, const Path* to)) {
+    auto* copy = static_cast<Parent*>(palloc(sizeof(Parent)));
+    *copy = *path;
+    copy->*child = other;
+    change(reinterpret_cast<Path*>(copy), path->*child, other);
+    return reinterpret_cast<Path*>(copy);
+}
+
+// The path with ordered scans in place of those that have a bitmap, too (bitmap/): a batch checks
+// conditions on rows.
+Path* without_bitmaps(Path* path) {
+    const auto change = [path]<typename Parent>(Path* Parent::*child, auto change_costs) {
+        auto* parent = reinterpret_cast<Parent*>(path);
+        Path* other = without_bitmaps(parent->*child);
+        return other == parent->*child ? path : with_child(parent, child, other, change_costs);
+    };
+    switch (nodeTag(path)) {
+        case T_SubqueryScanPath:
+            return change(&SubqueryScanPath::subpath, change_costs);
+        case T_ProjectionPath:
+            return change(&ProjectionPath::subpath, change_costs);
+        case T_LimitPath:
+            return change(&LimitPath::subpath, change_limit_costs);
+        case T_CustomPath: {
+            const auto* custom = reinterpret_cast<const CustomPath*>(path);
+            const bool has_bitmap = strcmp(custom->methods->CustomName, bitmap_scan_name) == 0;
+            return has_bitmap ? static_cast<Path*>(linitial(custom->custom_paths)) : path;
+        }
+        case T_MergeAppendPath: {
+            auto* copy = static_cast<MergeAppendPath*>(palloc(sizeof(MergeAppendPath)));
+            *copy = *reinterpret_cast<MergeAppendPath*>(path);
+            const List* members = copy->subpaths;
+            copy->subpaths = NIL;
+            for (const ListCell* cell = list_head(members); cell; cell = lnext(members, cell)) {
+                auto* member = static_cast<Path*>(lfirst(cell));
+                Path* other = without_bitmaps(member);
+                change_costs(&copy->path, member, other);
+                copy->subpaths = lappend(copy->subpaths, other);
+            }
+            return &copy->path;
+        }
+        default:
+            return path;
+    }
 }
 
 // --- costs
@@ -404,6 +473,7 @@ void add_batch_paths(const Join& join, const RelOptInfo* outer, const RelOptInfo
         Path* path = static_cast<Path*>(lfirst(cell));
         if (!IsA(path, SubqueryScanPath) || !bms_is_subset(PATH_REQ_OUTER(path), outer->relids))
             continue;
+        path = without_bitmaps(path);
         List* scans = scans_of(reinterpret_cast<SubqueryScanPath*>(path), parameters);
         if (scans == NIL) continue;
         for (const ListCell* other = list_head(outer->pathlist); other;

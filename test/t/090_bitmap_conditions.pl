@@ -199,6 +199,17 @@ for my $inner ("tags \@> ARRAY[o.tag] ORDER BY v <-> vec(o.q, 16, 77)", "tags \@
 	is(value($node, "$ways{lists} SET ivfpq.target_recall = 1; $query"), value($node, "SET enable_indexscan = off; $query"),
 		"rescans: $inner");
 }
+# Joins in batches take the place of such scans where these are the cheapest for one row.
+my $asked = '(SELECT q, vec(q, 16, 77) AS v FROM generate_series(1, 40) AS q) AS o';
+my $join = sub {
+	my ($table) = @_;
+	return "SELECT count(*), sum(s.id::bigint * o.q) FROM $asked CROSS JOIN LATERAL
+		(SELECT id FROM $table WHERE tags \@> '{100}' ORDER BY v <-> o.v LIMIT 8) AS s";
+};
+my $exact = 'SET ivfpq.target_recall = 1; SET enable_seqscan = off; SET enable_sort = off;';
+like(value($node, "$exact SET ivfpq.enable_batched_join = off; EXPLAIN " . $join->('t')), qr/Ivfpq Bitmap/, 'a join by bitmaps');
+like(value($node, "$exact EXPLAIN " . $join->('t')), qr/Ivfpq Batch/, 'a join in batches, for less');
+is(value($node, "$exact " . $join->('t')), value($node, 'SET enable_indexscan = off; ' . $join->('t')), 'its rows');
 # Prepared statements.
 my $run = join '; ', map { "EXECUTE p('{$_}', vec($_, 16, 77), 9)" } 500, 100, 10, 1, 7, 100;
 my $prepared = "SET ivfpq.target_recall = 1; SET plan_cache_mode = force_generic_plan;
@@ -261,6 +272,9 @@ value($node, "CREATE TABLE parts$_ PARTITION OF parts FOR VALUES FROM (" . ($_ *
 value($node, 'INSERT INTO parts SELECT * FROM t WHERE id BETWEEN 0 AND 19999; CREATE INDEX ON parts USING gin (tags);
 	CREATE INDEX ON parts USING ivfpq (v); VACUUM ANALYZE parts');
 $finds->($ways{$_}, "tags \@> '{100}'", "partitions, way $_", table => 'parts') for sort keys %ways;
+
+like(value($node, "$exact EXPLAIN " . $join->('parts')), qr/Ivfpq Batch/, 'a join with partitions in batches');
+is(value($node, "$exact " . $join->('parts')), value($node, 'SET enable_indexscan = off; ' . $join->('parts')), 'its rows');
 
 # FOR UPDATE: rows that change while the scan waits for them are checked again.
 value($node, 'CREATE TABLE l AS SELECT * FROM t WHERE id > 0; CREATE INDEX ON l USING gin (tags); CREATE INDEX ON l USING ivfpq (v);
