@@ -7,6 +7,7 @@
 #include "extension/bitmap/bitmap_scan.h"
 #include "extension/index/options.h"
 #include "extension/join/batch_scan.h"
+#include "extension/join/semi_join.h"
 #include "extension/scan/explain.h"
 #include "extension/scan/limit.h"
 #include "extension/service/service.h"
@@ -27,6 +28,7 @@ void _PG_init(void) {
     pgwarp::install_order_planner();
     pgwarp::install_bitmap_scans();
     pgwarp::install_join_planner();
+    pgwarp::install_semi_joins();
     pgwarp::install_join_executor();
     pgwarp::request_service();
     pgwarp::request_audits();

@@ -27,4 +27,12 @@ struct BitmapCosts {
     double passing;        // the share of the bitmap's rows that passes the rest of WHERE
 };
 
+// What an ordered scan costs with a further condition on an attribute, which passes this share of
+// its entries and leaves so many rows.
+struct KeyedCost {
+    double startup;
+    double total;
+};
+KeyedCost cost_with_keys(PlannerInfo* root, const IndexPath* ordered, double share, double rows);
+
 }  // namespace pgwarp

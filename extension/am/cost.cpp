@@ -281,7 +281,7 @@ ListCosts list_costs(const ScanPlan& plan, const WantedScan& wanted, double rows
     constexpr double cached = 0.1;
     constexpr double plain_look_up = 0.4;
     const PassingShares& shares = wanted.shares;
-    const bool plain = is_plain(shares);
+    const bool plain = is_plain(shares) || shares.beside_plain;
     const double look_up = (plain ? plain_look_up : 1) * look_up_operators * cpu_operator_cost;
     if (plan.exact) {
         const double sort = number_comparison * cpu_operator_cost * std::log2(plan.candidates + 1);
@@ -509,6 +509,18 @@ BitmapCosts::Way BitmapCosts::of_rows(double bitmap_rows) const {
     const double all = first + rest_of_exact_cost(table, found);
     const double part = limit.part_of(path);
     return {first, part > 0 ? startup_of(first, all, part) : first, all};
+}
+
+KeyedCost cost_with_keys(PlannerInfo* root, const IndexPath* ordered, double share, double rows) {
+    IndexPath path = *ordered;
+    PassingShares shares = passing_shares(root, &path, index_selectivity(root, &path, 1));
+    // A join filters the rows of the ordered scan.
+    shares.beside_plain = is_plain(shares);
+    shares.conditions += 1;
+    shares.entries *= share;
+    path.path.rows = std::max(1.0, rows);
+    const ScanCost cost = price(root, &path, 1, shares, true);
+    return {cost.startup, cost.all};
 }
 
 void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* startup_cost,

@@ -15,6 +15,8 @@ struct PassingShares {
     double conditions;  // number of those that the scan checks on attributes
     double entries;     // share of the index's entries that passes them
     double rows;        // share of the rows of these entries that passes the rest of WHERE
+    // Priced as scans without conditions are, because it competes with one.
+    bool beside_plain;
 };
 // `selectivity`: of the index conditions, and of the predicate of a partial index, among the rows
 // of the table.

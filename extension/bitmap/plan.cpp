@@ -139,7 +139,9 @@ BitmapPlan plan_ways(const BitmapCosts& costs, const RelOptInfo* relation, doubl
     const double most = std::max(2.0, costs.tuples);
     const ComparedWays start(costs, std::clamp(expected, 1.0, most));
     // A table that has grown has more than `most`.
-    BitmapPlan plan = {start.ranked <= 0 ? most : 0, start.filtered <= 0 ? 1 : 2 * most};
+    BitmapPlan plan = {};
+    plan.most_ranked = start.ranked <= 0 ? most : 0;
+    plan.least_filtered = start.filtered <= 0 ? 1 : 2 * most;
     for (ComparedWays few = start; few.filtered > 0 && few.rows < most;) {
         const ComparedWays more(costs, std::min(most, few.rows * step));
         if (few.ranked <= 0 && more.ranked > 0)

@@ -59,6 +59,7 @@ struct ScanNote {
     bool checks_filters;
     bool checks_keys;
     BitmapOfScan bitmap;
+    const ScanKeyData* further_key;  // null: none
     ScanNote* next;
     MemoryContextCallback callback;
 };
@@ -233,7 +234,8 @@ void show_above(PlanState* node, const Above& above) {
         case T_CustomScanState: {
             const char* name = reinterpret_cast<CustomScanState*>(node)->methods->CustomName;
             Above here = {};
-            if (name == bitmap_scan_name) here = {above.limit, above.sorted, nullptr};
+            if (name == bitmap_scan_name || name == semi_join_name)
+                here = {above.limit, above.sorted, nullptr};
             compat_planstate_walk(node, show_same, &here);
             break;
         }
@@ -407,11 +409,12 @@ Conditions wanted_conditions(IndexScanDesc scan) {
     const ScanNote* note = find_note(scan);
     const int filters = note ? list_length(note->filters) : 0;
     auto* keys = static_cast<ScanKeyData*>(
-        palloc(static_cast<Size>(Max(scan->numberOfKeys + filters, 1)) * sizeof(ScanKeyData)));
+        palloc(static_cast<Size>(scan->numberOfKeys + filters + 1) * sizeof(ScanKeyData)));
     std::copy_n(scan->keyData, scan->numberOfKeys, keys);
     if (filters > 0) evaluate_filter_keys(note->filters, note->scan, keys + scan->numberOfKeys);
-    Conditions conditions =
-        make_conditions(scan->indexRelation, keys, scan->numberOfKeys + filters);
+    int count = scan->numberOfKeys + filters;
+    if (note && note->further_key) keys[count++] = *note->further_key;
+    Conditions conditions = make_conditions(scan->indexRelation, keys, count);
     if (note && note->bitmap.rows) {
         conditions.rows = note->bitmap.rows;
         conditions.ranks_rows = note->bitmap.ranks_rows;
@@ -422,6 +425,10 @@ Conditions wanted_conditions(IndexScanDesc scan) {
 
 void set_bitmap(const IndexScanState* scan, const BitmapOfScan& bitmap) {
     if (ScanNote* note = find_note(scan)) note->bitmap = bitmap;
+}
+
+void set_further_key(const IndexScanState* scan, const ScanKeyData* key) {
+    if (ScanNote* note = find_note(scan)) note->further_key = key;
 }
 
 DistanceBound wanted_bound(IndexScanDesc scan, Metric metric) {

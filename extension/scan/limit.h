@@ -61,6 +61,11 @@ void set_bitmap(const IndexScanState* scan, const BitmapOfScan& bitmap);
 // The name of that custom scan's methods, by which it is recognised. It passes rows on one by one.
 inline constexpr char bitmap_scan_name[] = "Ivfpq Bitmap";
 
+// A condition that a custom scan above the scan has found: a key of the scan beside its own
+// (join/semi_join.h). Told before the scan begins; the next rescan may have another.
+void set_further_key(const IndexScanState* scan, const ScanKeyData* key);
+inline constexpr char semi_join_name[] = "Ivfpq Semi Join";
+
 // The scan's keys on attributes, and filters of the plan that are like them. Allocated in the
 // current memory context.
 Conditions wanted_conditions(IndexScanDesc scan);

@@ -1,0 +1,236 @@
+// The custom scan of a semi-join: reads the keys, tells the ordered scan, and passes on its rows
+// that have one of them.
+//
+// The keys stay for the rescans that do not change their parameters.
+
+#include <algorithm>
+
+#include "extension/scan/limit.h"
+#include "extension/join/semi_join.h"
+#include "extension/types/attribute.h"
+
+extern "C" {
+#include "access/skey.h"
+#include "executor/executor.h"
+#include "nodes/plannodes.h"
+#include "utils/array.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/sortsupport.h"
+#include "utils/typcache.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+struct SemiJoinScan {
+    CustomScanState custom;
+    SemiJoinPlan plan;
+    PlanState* search;      // the ordered scan
+    PlanState* source;      // of the keys
+    MemoryContext context;  // of the keys
+    SortSupportData order;
+    int16 length;  // of the type
+    bool by_value;
+    char align;
+    Datum* keys;  // sorted, each once; null: they have to be read
+    Size count;
+    ScanKeyData condition;
+    bool told;  // the ordered scan has the condition
+};
+
+SemiJoinScan* state_of(CustomScanState* node) {
+    return reinterpret_cast<SemiJoinScan*>(node);
+}
+
+// --- keys
+
+int compare(const SemiJoinScan* state, Datum a, Datum b) {
+    return ApplySortComparator(a, false, b, false, const_cast<SortSupport>(&state->order));
+}
+
+int compare_keys(const void* a, const void* b, void* state) {
+    return compare(static_cast<const SemiJoinScan*>(state), *static_cast<const Datum*>(a),
+                   *static_cast<const Datum*>(b));
+}
+
+void sort_keys(SemiJoinScan* state) {
+    qsort_arg(state->keys, state->count, sizeof(Datum), compare_keys, state);
+    Size kept = 0;
+    for (Size i = 0; i < state->count; ++i)
+        if (kept == 0 || compare(state, state->keys[kept - 1], state->keys[i]) != 0)
+            state->keys[kept++] = state->keys[i];
+    state->count = kept;
+}
+
+// Null is equal to nothing.
+void read_keys(SemiJoinScan* state) {
+    MemoryContextReset(state->context);
+    Size room = 64;
+    state->count = 0;
+    state->keys = static_cast<Datum*>(MemoryContextAlloc(state->context, room * sizeof(Datum)));
+    while (true) {
+        TupleTableSlot* row = ExecProcNode(state->source);
+        if (TupIsNull(row)) break;
+        bool is_null;
+        const Datum key =
+            slot_getattr(row, static_cast<AttrNumber>(state->plan.key_column), &is_null);
+        if (is_null) continue;
+        if (state->count == room)
+            state->keys =
+                static_cast<Datum*>(repalloc_huge(state->keys, (room *= 2) * sizeof(Datum)));
+        const MemoryContext before = MemoryContextSwitchTo(state->context);
+        state->keys[state->count++] = datumCopy(key, state->by_value, state->length);
+        MemoryContextSwitchTo(before);
+    }
+    sort_keys(state);
+}
+
+bool has_key(const SemiJoinScan* state, Datum value) {
+    const Datum* end = state->keys + state->count;
+    const Datum* at =
+        std::lower_bound(static_cast<const Datum*>(state->keys), end, value,
+                         [state](Datum a, Datum b) { return compare(state, a, b) < 0; });
+    return at != end && compare(state, *at, value) == 0;
+}
+
+void make_condition(SemiJoinScan* state) {
+    const MemoryContext before = MemoryContextSwitchTo(state->context);
+    const ArrayType* array =
+        construct_array(state->keys, static_cast<int>(state->count), state->plan.type,
+                        state->length, state->by_value, state->align);
+    ScanKeyEntryInitialize(
+        &state->condition, SK_SEARCHARRAY, static_cast<AttrNumber>(state->plan.attribute),
+        static_cast<StrategyNumber>(AttributeStrategy::equal), state->plan.type,
+        state->plan.collation, get_opcode(state->plan.equality), PointerGetDatum(array));
+    MemoryContextSwitchTo(before);
+}
+
+void begin_search(SemiJoinScan* state) {
+    state->told = true;
+    if (!state->keys) {
+        read_keys(state);
+        make_condition(state);
+    }
+    set_further_key(reinterpret_cast<IndexScanState*>(state->search), &state->condition);
+}
+
+// --- the custom scan
+
+void begin_custom(CustomScanState* node, EState* estate, int flags) {
+    SemiJoinScan* state = state_of(node);
+    const auto* scan = reinterpret_cast<const CustomScan*>(node->ss.ps.plan);
+    state->plan = semi_join_plan_of(scan);
+    state->search = ExecInitNode(static_cast<Plan*>(linitial(scan->custom_plans)), estate, flags);
+    state->source = ExecInitNode(static_cast<Plan*>(lsecond(scan->custom_plans)), estate, flags);
+    node->custom_ps = list_make2(state->search, state->source);
+    state->context =
+        AllocSetContextCreate(estate->es_query_cxt, "ivfpq semi-join", ALLOCSET_DEFAULT_SIZES);
+    get_typlenbyvalalign(state->plan.type, &state->length, &state->by_value, &state->align);
+    state->order.ssup_cxt = estate->es_query_cxt;
+    state->order.ssup_collation = state->plan.collation;
+    PrepareSortSupportComparisonShim(
+        lookup_type_cache(state->plan.type, TYPECACHE_CMP_PROC)->cmp_proc, &state->order);
+}
+
+// The next row of the ordered scan that has a key; null: there is none.
+TupleTableSlot* next_row(SemiJoinScan* state) {
+    if (state->count == 0) return nullptr;
+    while (true) {
+        TupleTableSlot* row = ExecProcNode(state->search);
+        if (TupIsNull(row)) return nullptr;
+        bool is_null;
+        const Datum value =
+            slot_getattr(row, static_cast<AttrNumber>(state->plan.column), &is_null);
+        if (!is_null && has_key(state, value)) return row;
+        InstrCountFiltered1(&state->custom.ss.ps, 1);
+    }
+}
+
+TupleTableSlot* exec_custom(CustomScanState* node) {
+    SemiJoinScan* state = state_of(node);
+    TupleTableSlot* slot = node->ss.ss_ScanTupleSlot;
+    ProjectionInfo* projection = node->ss.ps.ps_ProjInfo;
+    if (!state->told) begin_search(state);
+    TupleTableSlot* row = next_row(state);
+    ExecClearTuple(slot);
+    if (!row) return projection ? ExecClearTuple(projection->pi_state.resultslot) : slot;
+    // Expressions over this node's rows were made for virtual tuples.
+    const int count = slot->tts_tupleDescriptor->natts;
+    slot_getallattrs(row);
+    std::copy_n(row->tts_values, count, slot->tts_values);
+    std::copy_n(row->tts_isnull, count, slot->tts_isnull);
+    ExecStoreVirtualTuple(slot);
+    if (!projection) return slot;
+    ExprContext* context = node->ss.ps.ps_ExprContext;
+    ResetExprContext(context);
+    context->ecxt_scantuple = slot;
+    return ExecProject(projection);
+}
+
+void rescan_custom(CustomScanState* node) {
+    SemiJoinScan* state = state_of(node);
+    ExecClearTuple(node->ss.ss_ScanTupleSlot);
+    if (node->ss.ps.chgParam) {
+        UpdateChangedParamSet(state->search, node->ss.ps.chgParam);
+        UpdateChangedParamSet(state->source, node->ss.ps.chgParam);
+    }
+    // The ordered scan drops what it has of the keys before these go.
+    ExecReScan(state->search);
+    if (state->source->chgParam) state->keys = nullptr;
+    state->told = false;
+}
+
+void end_custom(CustomScanState* node) {
+    SemiJoinScan* state = state_of(node);
+    ExecEndNode(state->search);
+    ExecEndNode(state->source);
+}
+
+void explain_custom(CustomScanState* node, List*, ExplainState* es) {
+    const SemiJoinScan* state = state_of(node);
+    const auto* search = reinterpret_cast<const IndexScan*>(state->search->plan);
+    char* column =
+        get_attname(search->indexid, static_cast<AttrNumber>(state->plan.attribute), true);
+    if (column) ExplainPropertyText("Column", column, es);
+    if (es->analyze && state->keys)
+        ExplainPropertyInteger("Keys", nullptr, static_cast<int64>(state->count), es);
+}
+
+const CustomExecMethods exec_methods = [] {
+    CustomExecMethods methods = {};
+    methods.CustomName = semi_join_name;
+    methods.BeginCustomScan = begin_custom;
+    methods.ExecCustomScan = exec_custom;
+    methods.EndCustomScan = end_custom;
+    methods.ReScanCustomScan = rescan_custom;
+    methods.ExplainCustomScan = explain_custom;
+    return methods;
+}();
+
+Node* create_state(CustomScan*) {
+    auto* state = static_cast<SemiJoinScan*>(palloc0(sizeof(SemiJoinScan)));
+    NodeSetTag(state, T_CustomScanState);
+    state->custom.methods = &exec_methods;
+    return reinterpret_cast<Node*>(state);
+}
+
+}  // namespace
+
+const CustomScanMethods semi_join_methods = {semi_join_name, create_state};
+
+List* make_semi_join_private(const SemiJoinPlan& plan) {
+    return list_make2(list_make3_int(plan.column, plan.key_column, plan.attribute),
+                      list_make3_oid(plan.equality, plan.type, plan.collation));
+}
+
+SemiJoinPlan semi_join_plan_of(const CustomScan* scan) {
+    const auto* places = static_cast<const List*>(linitial(scan->custom_private));
+    const auto* types = static_cast<const List*>(lsecond(scan->custom_private));
+    return {linitial_int(places), lsecond_int(places), lthird_int(places),
+            linitial_oid(types),  lsecond_oid(types),  lthird_oid(types)};
+}
+
+}  // namespace pgwarp
