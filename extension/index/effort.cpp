@@ -323,7 +323,8 @@ class UsualRadii {
         constexpr double most = 100;
         if (low >= last_) return most;
         const double farther = std::max(of(low + 1) / of(low), 1.0);
-        const double more = double{RecallCurve::k_values[low + 1]} / RecallCurve::k_values[low];
+        const double more =
+            static_cast<double>(RecallCurve::k_values[low + 1]) / RecallCurve::k_values[low];
         return farther > 1 ? std::min(most, std::log(more) / std::log(farther)) : most;
     }
 

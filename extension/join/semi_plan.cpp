@@ -183,8 +183,9 @@ void add_paths(PlannerInfo* root, RelOptInfo* relation, const RelOptInfo* outer,
     // LIMIT says how many rows the scan searches for only where no other join is above. Rows that
     // are locked or changed would be read again, one by one.
     if (!enable_indexscan || outer->reloptkind != RELOPT_BASEREL ||
-        outer->rtekind != RTE_RELATION || root->parse->commandType != CMD_SELECT || root->hasPseudoConstantQuals ||
-        root->rowMarks != NIL || !bms_is_subset(root->all_baserels, relation->relids) ||
+        outer->rtekind != RTE_RELATION || root->parse->commandType != CMD_SELECT ||
+        root->hasPseudoConstantQuals || root->rowMarks != NIL ||
+        !bms_is_subset(root->all_baserels, relation->relids) ||
         !is_semi_join(relation, inner, type, extra, root))
         return;
     SemiJoin join;
