@@ -1,4 +1,5 @@
-// VACUUM: removes dead entries list by list, and trains an untrained index that has enough rows.
+// VACUUM: removes dead entries list by list, trains an untrained index that has enough rows, and
+// measures recall again where many rows have changed.
 
 #include "extension/am/callbacks.h"
 #include "extension/index/format.h"
@@ -45,15 +46,17 @@ double pages_in_use(Relation index, const MetaPage& meta) {
     return pages;
 }
 
-// Trains an index that has enough rows now, or finishes a training that was cut short.
+// Trains an index that has enough rows now, finishes a training that was cut short, or measures
+// again how much effort searches need.
 void train_or_go_on(Relation index, BufferAccessStrategy ring) {
     const MetaPage meta = read_meta(index);
     if (meta.lists == 0) {
-        if (pending_rows(index, meta) >= least_rows_to_train_by_itself) train_in_place(index, ring);
+        if (count_entries(index, meta, pending_list) >= int64{least_rows_to_train_by_itself})
+            train_in_place(index, ring);
         return;
     }
     if (meta.pending.pages > 0) move_pending(index, ring);
-    if (!was_measured(meta)) measure_in_place(index, ring);
+    if (should_measure(index, meta, ring)) measure_in_place(index, ring);
 }
 
 }  // namespace
@@ -71,6 +74,7 @@ IndexBulkDeleteResult* ivfpq_bulk_delete(IndexVacuumInfo* info, IndexBulkDeleteR
         for (uint32 list = 0; list < directory_lists(meta); ++list)
             vacuum_list(index, meta, list, &removal);
     });
+    add_removed_rows(index, removal.removed);
     stats->tuples_removed += removal.removed;
     stats->num_index_tuples = removal.kept;
     return stats;

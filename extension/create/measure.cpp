@@ -1,9 +1,11 @@
 // A VACUUM that trains an index can be cancelled, or the server can crash, after the metapage names
-// the model and before it has the curve. A later VACUUM then measures the curve. Its queries are
-// rows drawn through the index's entries; a pass over the table finds their true neighbors. One WAL
-// record puts the curve on the metapage; before that nothing changes, so an interrupted measurement
-// just starts over.
+// the model and before it has the curve. A later VACUUM then measures the curve. It does so again
+// when many rows have changed: lists have grown, or rows differ from those that it was measured
+// with. Its queries are rows drawn through the index's entries; a pass over the table finds their
+// true neighbors. One WAL record puts the curve on the metapage; before that nothing changes, so an
+// interrupted measurement just starts over.
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/executor.h"
@@ -17,6 +19,7 @@
 #include "extension/create/measure.h"
 #include "extension/index/model.h"
 #include "extension/index/page_changes.h"
+#include "extension/index/place.h"
 #include "extension/scan/rows.h"
 #include "extension/create/train.h"
 #include "extension/create/vacuum_rows.h"
@@ -39,6 +42,16 @@ namespace {
 constexpr uint32 min_queries = 64;
 // Draw more entries than queries: some of their rows are not visible.
 constexpr uint32 entries_a_query = 4;
+
+// As many queries as the comparison with all rows takes seconds for, but enough to measure with.
+// Effort is chosen by what is surely found, so with fewer queries it is greater.
+uint32 query_room(const MetaPage& meta) {
+    constexpr double products = 0x1p37;
+    constexpr uint32 enough = 128;
+    const double of_query = static_cast<double>(meta.curve_rows) * meta.dims;
+    const double room = std::max<double>(enough, products / std::max(of_query, 1.0));
+    return static_cast<uint32>(std::min<double>(curve_query_room(meta.dims), room));
+}
 
 bool must_wait(Relation index) {
     const char* reason = reason_to_wait(index, {.predicate = true, .attributes = false});
@@ -68,7 +81,7 @@ Sample draw_queries(Relation heap, Relation index, const MetaPage& meta,
                     BufferAccessStrategy ring) {
     Draw draw;
     draw.random = Random(static_cast<uint64>(meta.seed));
-    Sample queries = new_sample(meta.dims, curve_query_room(meta.dims));
+    Sample queries = new_sample(meta.dims, query_room(meta));
     draw.entries = {};
     draw.entries.room = entries_a_query * queries.room;
     draw.entries.tids = static_cast<uint64*>(palloc(draw.entries.room * sizeof(uint64)));
@@ -173,10 +186,24 @@ const Neighbor* find_neighbors(Relation heap, Relation index, Metric metric,
 
 }  // namespace
 
+bool should_measure(Relation index, const MetaPage& meta, BufferAccessStrategy ring) {
+    if (!was_measured(meta)) return true;
+    if (meta.curve_source != CurveSource::rows) return false;
+    constexpr double share = 0.2;
+    double entries = 0;
+    read_through(ring, [&] { entries = static_cast<double>(count_entries(index, meta)); });
+    const auto measured = static_cast<double>(measured_rows(meta));
+    const auto removed = static_cast<double>(meta.removed_rows);
+    const double inserted = std::max(entries + removed - measured, 0.0);
+    return inserted + removed > share * measured;
+}
+
 void measure_in_place(Relation index, BufferAccessStrategy ring) {
     if (must_wait(index)) return;
     VacuumRows rows = begin_vacuum_rows(index);
     MetaPage meta = read_meta(index);
+    meta.curve_rows = count_entries(index, meta);
+    meta.removed_rows = 0;
     const Sample queries = draw_queries(rows.heap, index, meta, ring);
     if (queries.count >= min_queries) {
         const Neighbor* neighbors = find_neighbors(rows.heap, index, meta.metric, queries);

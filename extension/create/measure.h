@@ -1,4 +1,5 @@
-// Measuring the recall curve of an index whose training was interrupted before it had one.
+// Measuring the recall curve of an index in VACUUM: of one whose training was interrupted before it
+// had one, or whose rows have changed since.
 #pragma once
 
 #include "extension/index/format.h"
@@ -15,6 +16,10 @@ namespace pgwarp {
 inline bool was_measured(const MetaPage& meta) {
     return meta.curve.steps > 0;
 }
+
+// Whether the index has no curve, or a fifth as many rows came and went since it was measured as it
+// was measured with. A curve of ivfpq_learn() stays: rows would measure another one.
+bool should_measure(Relation index, const MetaPage& meta, BufferAccessStrategy ring);
 
 // Called by VACUUM. Does nothing where too few rows are visible.
 void measure_in_place(Relation index, BufferAccessStrategy ring);

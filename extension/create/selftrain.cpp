@@ -220,6 +220,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
 
     meta->build_id = new_build_id();
     meta->rows_at_build = sample->seen;
+    meta->curve_rows = meta->removed_rows = 0;
     const BlockNumber pages = place_model(meta, 0);
     place_model(meta, extend_by(index, pages));
     write_model(*meta, model, write_logged_page, index);
@@ -243,18 +244,6 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
 }
 
 }  // namespace
-
-double pending_rows(Relation index, const MetaPage& meta) {
-    if (meta.pending.pages == 0) return 0;
-    // All pages but the last are full. Only VACUUM, the caller, can remove the tail.
-    const EntryLayout layout = EntryLayout::without_codes();
-    Buffer buffer;
-    if (!read_list_page(index, meta.pending.tail, pending_list, layout, BUFFER_LOCK_SHARE, &buffer))
-        report_damage(index, meta.pending.tail, "it is not the tail of its list");
-    const uint32 last = page_tail(BufferGetPage(buffer))->count;
-    UnlockReleaseBuffer(buffer);
-    return static_cast<double>(meta.pending.pages - 1) * layout.capacity + last;
-}
 
 void train_in_place(Relation index, BufferAccessStrategy ring) {
     if (must_wait(index)) return;

@@ -10,9 +10,6 @@ extern "C" {
 
 namespace pgwarp {
 
-// The number of entries in the pending list. For VACUUM.
-double pending_rows(Relation index, const MetaPage& meta);
-
 // Trains a model if enough pending rows are visible, directs new entries to its lists, and moves
 // the pending ones there. Pages that are read once go through the ring of buffers.
 void train_in_place(Relation index, BufferAccessStrategy ring);

@@ -106,7 +106,7 @@ void cut_probe_grid(const CurveLists& lists, const CurveQuery* queries, uint32 c
         return std::min(grid->steps, steps + 2);
     };
     const auto entries = [&](uint32 steps) {
-        return static_cast<double>(meta.rows_at_build) / meta.lists * grid->probes[steps - 1] *
+        return static_cast<double>(measured_rows(meta)) / meta.lists * grid->probes[steps - 1] *
                count;
     };
     grid->looked_up = meta.lists;

@@ -16,6 +16,7 @@
 #include "extension/index/effort.h"
 #include "extension/index/model.h"
 #include "extension/index/page_changes.h"
+#include "extension/index/place.h"
 #include "extension/scan/exact.h"
 #include "extension/table/table_reader.h"
 #include "extension/util/signature.h"
@@ -236,7 +237,9 @@ void teach_part(const IndexLeaf& part, const MetaPage& seen, const GivenQueries&
                         errhint("Try again.")));
     const CurveQuery* queries = find_curve_queries(open, before, given);
     MetaPage after = before;
-    set_curve(&after, measure_curve(open.index, before, queries, given.count));
+    after.curve_rows = count_entries(open.index, before);
+    after.removed_rows = 0;
+    set_curve(&after, measure_curve(open.index, after, queries, given.count));
     if (has_curve(after)) {
         after.curve_source = CurveSource::queries;
         after.curve_at = GetCurrentTimestamp();

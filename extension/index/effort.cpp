@@ -256,7 +256,7 @@ bool expected_recall(const MetaPage& meta, uint32 k, const Effort& effort, Expec
 uint32 lists_for_all(const MetaPage& meta, double k, bool with_conditions) {
     if (!has_curve(meta)) return effort_without_curve(meta, 1).probes;
     // Of half of all rows, some are nearly anywhere.
-    if (2 * k >= static_cast<double>(meta.rows_at_build)) return std::max(meta.lists, 1u);
+    if (2 * k >= static_cast<double>(measured_rows(meta))) return std::max(meta.lists, 1u);
     const double target = std::min(aimed_recall(meta, k, with_conditions), 1 - 1e-6);
     const auto lists = [&](double rows) {
         const MeasuredRecall measured(meta, rows, false);
@@ -271,7 +271,7 @@ uint32 lists_for_all(const MetaPage& meta, double k, bool with_conditions) {
 
 double expected_lists(const MetaPage& meta, double k, double share, bool with_conditions) {
     const double all = meta.lists;
-    const double rows = static_cast<double>(std::max<uint64>(meta.rows_at_build, 1));
+    const double rows = static_cast<double>(std::max<uint64>(measured_rows(meta), 1));
     share = std::clamp(share, 1 / rows, 1.0);
     const double nearest = k / share;
     if (!has_curve(meta) || nearest >= rows) return all;

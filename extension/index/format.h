@@ -222,8 +222,8 @@ static_assert(sizeof(PendingReason) == 208);
 
 // Block 0. The build writes it, or the VACUUM that trains an untrained index; if that VACUUM did
 // not get to the curve, a later one writes the curve. After that only `pending`, `free_*` and
-// `refinement_pages` change, and the curve, what was learned and the pending reason, under the
-// metapage's exclusive lock.
+// `refinement_pages` change, and the curve with its rows, what was learned and the pending reason,
+// under the metapage's exclusive lock.
 struct MetaPage {
     uint32 magic;
     uint32 version;
@@ -297,6 +297,9 @@ struct MetaPage {
     float largest_norm;
     UsualQueries usual;
     LearnedEffort learned_with_conditions;
+    // In any version, as above:
+    uint64 curve_rows;    // entries of the lists when the curve was measured; 0: rows_at_build
+    uint64 removed_rows;  // entries that VACUUM has removed since then
 
     const LearnedEffort& learned(bool with_conditions) const {
         return with_conditions ? learned_with_conditions : learned_plain;
@@ -361,6 +364,11 @@ inline BlockNumber parent_row_pages(const MetaPage& meta) {
 }
 inline BlockNumber parent_place_pages(const MetaPage& meta) {
     return (meta.parents + parents_per_page - 1) / parents_per_page;
+}
+
+// The entries that the curve was measured with.
+inline uint64 measured_rows(const MetaPage& meta) {
+    return meta.curve_rows > 0 ? meta.curve_rows : meta.rows_at_build;
 }
 
 // The list of rows whose distance from every query is NaN: zero vectors under cosine. No scan reads

@@ -260,7 +260,7 @@ double measure_growth(Relation index, const MetaPage& meta) {
     const double pages = RelationGetNumberOfBlocks(index) - model - others;
     // The last page of a list is half full.
     const double capacity = layout_of(meta, 0).capacity;
-    const double at_build = static_cast<double>(meta.rows_at_build) / capacity + meta.lists / 2.0;
+    const double at_build = static_cast<double>(measured_rows(meta)) / capacity + meta.lists / 2.0;
     // Lists of one page, or pages with room that deleted entries left, are no growth.
     constexpr double by_chance = 1.2;
     constexpr double most = 64;  // the table should be indexed again long before

@@ -93,6 +93,16 @@ bool write_learned(Relation index, const MetaPage& seen, const MetaPage& changed
     return same;
 }
 
+void add_removed_rows(Relation index, double rows) {
+    if (rows == 0) return;
+    const Buffer buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+    GenericXLogState* state = GenericXLogStart(index);
+    page_meta(GenericXLogRegisterBuffer(state, buffer, 0))->removed_rows +=
+        static_cast<uint64>(rows);
+    GenericXLogFinish(state);
+    UnlockReleaseBuffer(buffer);
+}
+
 void write_pending_reason(Relation index, const char* message) {
     PendingReason reason = {};
     // Whole characters, and a zero at the end.

@@ -18,6 +18,9 @@ void write_training(Relation index, const MetaPage& trained);
 // in what was learned, or its format has no place for it.
 bool write_learned(Relation index, const MetaPage& seen, const MetaPage& changed);
 
+// Counts entries that VACUUM has removed.
+void add_removed_rows(Relation index, double rows);
+
 // Notes why entries stay pending, unless the metapage says so already; an empty message: they need
 // not any more.
 void write_pending_reason(Relation index, const char* message);

@@ -3,6 +3,10 @@
 #include "extension/index/page.h"
 #include "extension/index/place.h"
 
+extern "C" {
+#include "miscadmin.h"
+}
+
 namespace pgwarp {
 
 PlaceAddress place_address(const MetaPage& meta, uint32 list) {
@@ -64,6 +68,32 @@ void read_places(Relation index, const MetaPage& meta, const uint32* lists, uint
         }
         if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
     }
+}
+
+int64 count_entries(Relation index, const MetaPage& meta, uint32 list) {
+    const EntryLayout layout = layout_of(meta, list);
+    while (true) {
+        const ListPlace place = read_place(index, meta, list);
+        if (place.pages == 0) return 0;
+        Buffer buffer;
+        if (!read_list_page(index, place.tail, list, layout, BUFFER_LOCK_SHARE, &buffer)) {
+            // The tail was recycled since its place was read: read the place again.
+            if (read_place(index, meta, list).generation != place.generation) continue;
+            report_damage(index, place.tail, "it is not the tail of its list");
+        }
+        const int64 last = page_tail(BufferGetPage(buffer))->count;
+        UnlockReleaseBuffer(buffer);
+        return int64{place.pages - 1} * layout.capacity + last;
+    }
+}
+
+uint64 count_entries(Relation index, const MetaPage& meta) {
+    uint64 entries = 0;
+    for (uint32 list = 0; list < directory_lists(meta); ++list) {
+        CHECK_FOR_INTERRUPTS();
+        entries += static_cast<uint64>(count_entries(index, meta, list));
+    }
+    return entries;
 }
 
 Buffer lock_place(Relation index, const MetaPage& meta, uint32 list) {

@@ -16,6 +16,11 @@ ListPlace read_place(Relation index, const MetaPage& meta, uint32 list);
 void read_places(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
                  ListPlace* places);
 
+// The number of entries: all pages of a list but the last are full.
+int64 count_entries(Relation index, const MetaPage& meta, uint32 list);
+// Those of all lists, without the pending one.
+uint64 count_entries(Relation index, const MetaPage& meta);
+
 // Locks a list's place in share mode. Until the caller releases the buffer, the list neither grows
 // by a page nor loses an entry.
 Buffer lock_place(Relation index, const MetaPage& meta, uint32 list);

@@ -30,24 +30,6 @@ namespace pgwarp {
 
 namespace {
 
-// The number of entries: all pages of a list but the last are full.
-int64 list_length(Relation index, const MetaPage& meta, uint32 list) {
-    const EntryLayout layout = layout_of(meta, list);
-    while (true) {
-        const ListPlace place = read_place(index, meta, list);
-        if (place.pages == 0) return 0;
-        Buffer buffer;
-        if (!read_list_page(index, place.tail, list, layout, BUFFER_LOCK_SHARE, &buffer)) {
-            // The tail was recycled since its place was read: read the place again.
-            if (read_place(index, meta, list).generation != place.generation) continue;
-            report_damage(index, place.tail, "it is not the tail of its list");
-        }
-        const int64 last = page_tail(BufferGetPage(buffer))->count;
-        UnlockReleaseBuffer(buffer);
-        return int64{place.pages - 1} * layout.capacity + last;
-    }
-}
-
 // Collects one row of output in the order of the function's columns.
 struct RowBuilder {
     Datum values[48];
@@ -202,14 +184,14 @@ ListSizes read_list_sizes(Relation index, const MetaPage& meta) {
     sizes.lengths = static_cast<int64*>(palloc(Max(meta.lists, 1u) * sizeof(int64)));
     for (uint32 list = 0; list < meta.lists; ++list) {
         CHECK_FOR_INTERRUPTS();
-        sizes.lengths[list] = list_length(index, meta, list);
+        sizes.lengths[list] = count_entries(index, meta, list);
         sizes.pages += read_place(index, meta, list).pages;
         sizes.rows += sizes.lengths[list];
         sizes.empty += sizes.lengths[list] == 0;
     }
     std::sort(sizes.lengths, sizes.lengths + meta.lists);
     if (meta.has_undirected_list) {
-        sizes.rows += list_length(index, meta, undirected_list(meta));
+        sizes.rows += count_entries(index, meta, undirected_list(meta));
         sizes.pages += read_place(index, meta, undirected_list(meta)).pages;
     }
     return sizes;
@@ -230,7 +212,7 @@ void put_info(ReturnSetInfo* result, Relation index) {
     const MetaPage meta = read_meta(index);
     const bool trained = meta.lists > 0;
     const ListSizes sizes = read_list_sizes(index, meta);
-    const int64 pending = list_length(index, meta, pending_list);
+    const int64 pending = count_entries(index, meta, pending_list);
     const int64 pages = RelationGetNumberOfBlocks(index);
     const int64 model_pages = trained ? training_end(meta) - meta.centroids : 0;
     const Effort effort = choose_effort(meta, shown_rows, false);

@@ -500,7 +500,7 @@ void search_as_one(Part* parts, int count, NearestRows* found) {
     search.few = static_cast<bool*>(palloc0(found->count * sizeof(bool)));
     search.left = static_cast<bool*>(palloc0(found->count * sizeof(bool)));
     for_each_with_lists(search, [&](uint32, const KnnBatch* batch) {
-        if (search.largest && search.largest->rows_at_build >= batch->meta.rows_at_build) return;
+        if (search.largest && measured_rows(*search.largest) >= measured_rows(batch->meta)) return;
         search.largest = &batch->meta;
         search.effort = batch->effort;
     });

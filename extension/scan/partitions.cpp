@@ -84,7 +84,7 @@ bool begin_as_one(const Member* members, int count, double k, bool by_service, S
         if (!is_plain(s) || may_drop_rows(s)) return false;
         if (s->meta.lists > 0) {
             if (largest && !has_like_codes(*largest, s->meta)) return false;
-            if (!largest || largest->rows_at_build < s->meta.rows_at_build) {
+            if (!largest || measured_rows(*largest) < measured_rows(s->meta)) {
                 largest = &s->meta;
                 search->largest = search->count;
             }

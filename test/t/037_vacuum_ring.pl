@@ -28,15 +28,16 @@ sub buffered
 
 my $pages = value($node, "SELECT pages FROM ivfpq_info('t_v')");
 cmp_ok($pages, '>', 600, "$pages pages");
-# Without dead rows it reads the places of lists; with them, every page.
-for my $dead ('false', 'id % 5 = 0', 'id % 5 = 1')
+# Without dead rows it reads the places of lists; with them, every page. They are too few to measure recall again,
+# which reads pages more than once.
+for my $dead ('false', 'id % 10 = 0', 'id % 10 = 1')
 {
 	value($node, "DELETE FROM t WHERE $dead");
 	$node->restart;
 	value($node, 'VACUUM (INDEX_CLEANUP ON) t');
 	cmp_ok(buffered('t_v'), '<', 100, "WHERE $dead: few pages are left in the buffer cache");
 }
-is(value($node, "SELECT rows FROM ivfpq_info('t_v')"), 12000, 'the dead are gone');
+is(value($node, "SELECT rows FROM ivfpq_info('t_v')"), 16000, 'the dead are gone');
 
 # Pages that no structure has are looked for through the ring, too.
 value($node, "INSERT INTO u SELECT i, '[1,2,3,4]' FROM generate_series(1, 9000) AS i");
@@ -49,7 +50,7 @@ value($node, "SET enable_seqscan = off; SET ivfpq.probes = 700;
 	SELECT count(*) FROM (SELECT id FROM t ORDER BY v <-> '[1,2,3,4]' LIMIT 5) AS s") for 1 .. 2;
 my $used = buffered('t_v');
 cmp_ok($used, '>', 600, "a query has $used pages read");
-value($node, 'DELETE FROM t WHERE id % 5 = 2');
+value($node, 'DELETE FROM t WHERE id % 100 = 2');
 value($node, 'VACUUM (INDEX_CLEANUP ON) t');
 cmp_ok(buffered('t_v'), '>', 600, 'and VACUUM leaves them there');
 
