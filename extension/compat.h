@@ -550,3 +550,17 @@ using fmNodePtr = Node*;
 #else
 #define compat_finalize(descriptor) ((void)(descriptor))
 #endif
+
+// A record that makes standbys end queries with snapshots up to a transaction: 16 renamed its
+// fields and asks for the kind of the relation.
+extern "C" {
+#include "access/nbtxlog.h"
+}
+inline xl_btree_reuse_page compat_reuse_page(Relation index, BlockNumber block,
+                                             FullTransactionId last) {
+#if PG_VERSION_NUM >= 160000
+    return {compat_locator(index), block, last, false};
+#else
+    return {compat_locator(index), block, last};
+#endif
+}

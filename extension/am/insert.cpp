@@ -20,6 +20,7 @@ bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, R
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq insert", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
 
+    lock_lists_of_inserts(index, ShareLock);
     const MetaPage meta = read_meta(index);
     pause_at("insert");
     const VectorView vector = type_of(index).view(values[0]);
@@ -42,6 +43,7 @@ bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, R
         append_entry(index, meta, encoded.list,
                      {*tid, encoded.offset, code, attributes, refinement});
     }
+    unlock_lists_of_inserts(index, ShareLock);
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);
     return false;

@@ -1,10 +1,11 @@
 // VACUUM: removes dead entries list by list, trains an untrained index that has enough rows, and
-// measures recall again where many rows have changed.
+// measures recall again, or makes new lists, where many rows have changed.
 
 #include "extension/am/callbacks.h"
 #include "extension/index/format.h"
 #include "extension/index/buffers.h"
 #include "extension/create/measure.h"
+#include "extension/create/renew.h"
 #include "extension/index/list_changes.h"
 #include "extension/index/page_changes.h"
 #include "extension/index/place.h"
@@ -23,31 +24,23 @@ namespace pgwarp {
 
 namespace {
 
-void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* removal) {
-    const ListPlace place = read_place(index, meta, list);
-    BlockNumber block = place.head;
-    BlockNumber steps = 0;
-    while (BlockNumberIsValid(block)) {
-        compat_vacuum_delay();
-        count_step(index, block, place, &steps);
-        block = remove_dead(index, meta, list, block, removal);
-        pause_at("vacuum");
-    }
-}
-
 // The pages that the structures of the index claim to have.
 double pages_in_use(Relation index, const MetaPage& meta) {
     double pages =
         1 + static_cast<double>(meta.pending.pages) + meta.free_pages + meta.refinement_pages;
-    if (meta.lists == 0) return pages;
-    pages += training_end(meta) - meta.centroids;
-    for (uint32 list = 0; list < directory_lists(meta); ++list)
-        pages += read_place(index, meta, list).pages;
+    const auto add_lists = [&](const MetaPage& of) {
+        if (of.lists == 0) return;
+        pages += training_end(of) - of.centroids;
+        for (uint32 list = 0; list < directory_lists(of); ++list)
+            pages += read_place(index, of, list).pages;
+    };
+    add_lists(meta);
+    add_lists(meta_of_other(meta));
     return pages;
 }
 
-// Trains an index that has enough rows now, finishes a training that was cut short, or measures
-// again how much effort searches need.
+// Trains an index that has enough rows now, finishes a training that was cut short, makes new lists
+// for rows that have outgrown them, or measures again how much effort searches need.
 void train_or_go_on(Relation index, BufferAccessStrategy ring) {
     const MetaPage meta = read_meta(index);
     if (meta.lists == 0) {
@@ -56,7 +49,10 @@ void train_or_go_on(Relation index, BufferAccessStrategy ring) {
         return;
     }
     if (meta.pending.pages > 0) move_pending(index, ring);
-    if (should_measure(index, meta, ring)) measure_in_place(index, ring);
+    if (renew_lists(index, ring) || !should_measure(index, meta, ring)) return;
+    measure_in_place(index, ring);
+    // It tells whether rows are still like those that the lists are for.
+    renew_lists(index, ring);
 }
 
 }  // namespace

@@ -43,16 +43,6 @@ constexpr uint32 min_queries = 64;
 // Draw more entries than queries: some of their rows are not visible.
 constexpr uint32 entries_a_query = 4;
 
-// As many queries as the comparison with all rows takes seconds for, but enough to measure with.
-// Effort is chosen by what is surely found, so with fewer queries it is greater.
-uint32 query_room(const MetaPage& meta) {
-    constexpr double products = 0x1p37;
-    constexpr uint32 enough = 128;
-    const double of_query = static_cast<double>(meta.curve_rows) * meta.dims;
-    const double room = std::max<double>(enough, products / std::max(of_query, 1.0));
-    return static_cast<uint32>(std::min<double>(curve_query_room(meta.dims), room));
-}
-
 bool must_wait(Relation index) {
     const char* reason = reason_to_wait(index, {.predicate = true, .attributes = false});
     if (!reason) return false;
@@ -65,38 +55,31 @@ bool must_wait(Relation index) {
 
 struct Draw {
     Sample entries;  // TIDs only
-    Random random{0};
+    Random* random;
 };
 
 void draw_entries(void* state, uint32, Page page, const EntryLayout& layout) {
     Draw* draw = static_cast<Draw*>(state);
     const ItemPointerData* tids = page_tids(page, layout);
     for (uint32 i = 0; i < page_tail(page)->count; ++i) {
-        const uint32 slot = draw_slot(&draw->entries, &draw->random);
+        const uint32 slot = draw_slot(&draw->entries, draw->random);
         if (slot < draw->entries.room) draw->entries.tids[slot] = tid_number(tids[i]);
     }
 }
 
 Sample draw_queries(Relation heap, Relation index, const MetaPage& meta,
                     BufferAccessStrategy ring) {
-    Draw draw;
-    draw.random = Random(static_cast<uint64>(meta.seed));
-    Sample queries = new_sample(meta.dims, query_room(meta));
-    draw.entries = {};
-    draw.entries.room = entries_a_query * queries.room;
-    draw.entries.tids = static_cast<uint64*>(palloc(draw.entries.room * sizeof(uint64)));
-    const ListVisitor visitor{draw_entries, &draw};
-    for (uint32 list = 0; list < meta.lists; ++list) {
-        compat_vacuum_delay();
-        read_through(ring, [&] { walk_lists(index, meta, &list, 1, visitor); });
-    }
-    uint64* tids = draw.entries.tids;
-    const uint32 drawn = draw.entries.count;
+    Random random(static_cast<uint64>(meta.seed));
+    Sample queries = new_sample(meta.dims, most_queries(meta.curve_rows, meta.dims));
+    const Sample entries =
+        draw_from_lists(index, meta, ring, entries_a_query * queries.room, &random);
+    uint64* tids = entries.tids;
+    const uint32 drawn = entries.count;
     Snapshot snapshot = fresh_snapshot();
     RowReader* reader = open_row_reader(heap, index, snapshot);
     for (uint32 i = 0; i < drawn && queries.count < queries.room; ++i) {
         compat_vacuum_delay();
-        std::swap(tids[i], tids[i + draw.random.below(drawn - i)]);
+        std::swap(tids[i], tids[i + random.below(drawn - i)]);
         if (!read_row(reader, number_tid(tids[i]))) continue;
         const VectorView row = floats_of_row(reader);
         if (row_form(meta.metric, row.values, meta.dims,
@@ -186,6 +169,30 @@ const Neighbor* find_neighbors(Relation heap, Relation index, Metric metric,
 
 }  // namespace
 
+// As many as the comparison takes about a second for, but enough to measure with. Effort is chosen
+// by what is surely found, so with fewer queries it is greater.
+uint32 most_queries(uint64 rows, uint32 dims) {
+    constexpr double products = 0x1p34;
+    constexpr uint32 enough = 256;
+    const double of_query = static_cast<double>(rows) * dims;
+    const double room = std::max<double>(enough, products / std::max(of_query, 1.0));
+    return static_cast<uint32>(std::min<double>(curve_query_room(dims), room));
+}
+
+Sample draw_from_lists(Relation index, const MetaPage& meta, BufferAccessStrategy ring, uint32 room,
+                       Random* random) {
+    Draw draw{{}, random};
+    draw.entries.room = room;
+    draw.entries.tids =
+        static_cast<uint64*>(MemoryContextAllocHuge(CurrentMemoryContext, room * sizeof(uint64)));
+    const ListVisitor visitor{draw_entries, &draw};
+    for (uint32 list = 0; list < meta.lists; ++list) {
+        compat_vacuum_delay();
+        read_through(ring, [&] { walk_lists(index, meta, &list, 1, visitor); });
+    }
+    return draw.entries;
+}
+
 bool should_measure(Relation index, const MetaPage& meta, BufferAccessStrategy ring) {
     if (!was_measured(meta)) return true;
     if (meta.curve_source != CurveSource::rows) return false;
@@ -204,6 +211,7 @@ void measure_in_place(Relation index, BufferAccessStrategy ring) {
     MetaPage meta = read_meta(index);
     meta.curve_rows = count_entries(index, meta);
     meta.removed_rows = 0;
+    if (meta.trained_nearest == 0 && was_measured(meta)) meta.trained_nearest = meta.usual.nearest;
     const Sample queries = draw_queries(rows.heap, index, meta, ring);
     if (queries.count >= min_queries) {
         const Neighbor* neighbors = find_neighbors(rows.heap, index, meta.metric, queries);

@@ -185,7 +185,48 @@ Sample draw_pending(Relation heap, Relation index, const MetaPage& meta, BufferA
     return drawn;
 }
 
-// Reads `rows` of the drawn rows, in physical order.
+// Trains and writes the model, moves the pending entries to its lists, and measures the recall
+// curve.
+void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPlan& plan,
+                Sample* sample, BufferAccessStrategy ring) {
+    const Sample queries = set_queries_aside(sample);
+    const Quantizer model = train_and_write(index, plan, sample, meta);
+    write_training(index, *meta);
+    pause_at("train");
+
+    MoveState state{index, ring, meta, InvalidBlockNumber, 0};
+    const EncodeInput input{model,          queries.rows,           queries.count,
+                            type_of(index), copy_attributes(index), refinement_layout(*meta)};
+    EncodePass* pass = begin_encode(input, {move_rows, &state});
+    move_all(heap, index, *meta, pass, &state);
+    const CurveQuery* curve_queries =
+        make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
+    meta->largest_norm = largest_norm_of(*meta, curve_queries, queries.count);
+    set_curve(meta, measure_curve(index, *meta, curve_queries, queries.count));
+    meta->forget_learned();
+    meta->curve_at = GetCurrentTimestamp();
+    write_training(index, *meta);
+    ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",
+                         RelationGetRelationName(index), sample->count, meta->lists)));
+}
+
+}  // namespace
+
+Quantizer train_and_write(Relation index, const TrainingPlan& plan, Sample* sample,
+                          MetaPage* meta) {
+    Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
+    guarded([&] { executor->object = make_cpu_executor(1, query_interrupts()).release(); });
+    const Quantizer model = train_model(executor->object, plan, sample, meta);
+    meta->build_id = new_build_id();
+    meta->rows_at_build = sample->seen;
+    meta->curve_rows = meta->removed_rows = 0;
+    meta->trained_nearest = 0;
+    const BlockNumber pages = place_model(meta, 0);
+    place_model(meta, extend_by(index, pages));
+    write_model(*meta, model, write_logged_page, index);
+    return model;
+}
+
 Sample read_drawn(Relation heap, Relation index, const MetaPage& meta, Sample* drawn, uint32 rows,
                   Random* random) {
     Sample sample = new_sample(meta.dims, std::min(rows, drawn->count));
@@ -208,42 +249,6 @@ Sample read_drawn(Relation heap, Relation index, const MetaPage& meta, Sample* d
     shuffle_sample(&sample, random);
     return sample;
 }
-
-// Trains and writes the model, moves the pending entries to its lists, and measures the recall
-// curve.
-void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPlan& plan,
-                Sample* sample, BufferAccessStrategy ring) {
-    const Sample queries = set_queries_aside(sample);
-    Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
-    guarded([&] { executor->object = make_cpu_executor(1, query_interrupts()).release(); });
-    const Quantizer model = train_model(executor->object, plan, sample, meta);
-
-    meta->build_id = new_build_id();
-    meta->rows_at_build = sample->seen;
-    meta->curve_rows = meta->removed_rows = 0;
-    const BlockNumber pages = place_model(meta, 0);
-    place_model(meta, extend_by(index, pages));
-    write_model(*meta, model, write_logged_page, index);
-    write_training(index, *meta);
-    pause_at("train");
-
-    MoveState state{index, ring, meta, InvalidBlockNumber, 0};
-    const EncodeInput input{model,          queries.rows,           queries.count,
-                            type_of(index), copy_attributes(index), refinement_layout(*meta)};
-    EncodePass* pass = begin_encode(input, {move_rows, &state});
-    move_all(heap, index, *meta, pass, &state);
-    const CurveQuery* curve_queries =
-        make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
-    meta->largest_norm = largest_norm_of(*meta, curve_queries, queries.count);
-    set_curve(meta, measure_curve(index, *meta, curve_queries, queries.count));
-    meta->forget_learned();
-    meta->curve_at = GetCurrentTimestamp();
-    write_training(index, *meta);
-    ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",
-                         RelationGetRelationName(index), sample->count, meta->lists)));
-}
-
-}  // namespace
 
 void train_in_place(Relation index, BufferAccessStrategy ring) {
     if (must_wait(index)) return;

@@ -53,6 +53,10 @@ void end_vacuum_rows(VacuumRows* rows) {
     MemoryContextDelete(rows->context);
 }
 
+void set_exempt(const VacuumRows& rows, bool exempt) {
+    set_vacuum_flag(exempt && rows.was_exempt);
+}
+
 const char* reason_to_wait(Relation index, RowWork work) {
     if (!IsInParallelMode()) return nullptr;
     if (RelationGetIndexExpressions(index) != NIL ||

@@ -20,6 +20,9 @@ struct VacuumRows {
 };
 VacuumRows begin_vacuum_rows(Relation index);
 void end_vacuum_rows(VacuumRows* rows);
+// While exempt, rows that only this VACUUM's snapshots may see count as dead. Do not read vectors
+// then. Only where VACUUM was exempt before.
+void set_exempt(const VacuumRows& rows, bool exempt);
 
 // Why a VACUUM in parallel mode must leave work on rows to a later one; null: it need not. Users'
 // code may do what PostgreSQL forbids there: catch an error, for one. The work evaluates the

@@ -220,10 +220,21 @@ struct PendingReason {
 };
 static_assert(sizeof(PendingReason) == 208);
 
-// Block 0. The build writes it, or the VACUUM that trains an untrained index; if that VACUUM did
-// not get to the curve, a later one writes the curve. After that only `pending`, `free_*` and
-// `refinement_pages` change, and the curve with its rows, what was learned and the pending reason,
-// under the metapage's exclusive lock.
+// Lists beside the current ones: VACUUM is making them, or newer ones have replaced them. Nobody
+// appends to these but that VACUUM, and only scans that began before they were replaced read them.
+struct OtherLists {
+    uint64 replaced_at;     // FullTransactionId: the next one then; 0: they were never current
+    BlockNumber centroids;  // their model begins here
+    BlockNumber directory;
+    uint32 lists;  // 0: there are none
+    uint32 m;
+};
+static_assert(sizeof(OtherLists) == 24);
+
+// Block 0. The build writes it, or the VACUUM that trains an untrained index or replaces its lists;
+// if the one that trains did not get to the curve, a later one writes the curve. After that only
+// `pending`, `free_*` and `refinement_pages` change, and the curve with its rows, what was learned
+// and the pending reason, under the metapage's exclusive lock.
 struct MetaPage {
     uint32 magic;
     uint32 version;
@@ -300,6 +311,8 @@ struct MetaPage {
     // In any version, as above:
     uint64 curve_rows;    // entries of the lists when the curve was measured; 0: rows_at_build
     uint64 removed_rows;  // entries that VACUUM has removed since then
+    OtherLists other;
+    float trained_nearest;  // usual.nearest of the first curve of these lists; 0: unknown
 
     const LearnedEffort& learned(bool with_conditions) const {
         return with_conditions ? learned_with_conditions : learned_plain;
@@ -364,6 +377,17 @@ inline BlockNumber parent_row_pages(const MetaPage& meta) {
 }
 inline BlockNumber parent_place_pages(const MetaPage& meta) {
     return (meta.parents + parents_per_page - 1) / parents_per_page;
+}
+
+// The metapage as code that walks lists, or looks for pages of a model, has to see it for the other
+// lists. It has neither their centroids nor their codebook.
+inline MetaPage meta_of_other(const MetaPage& meta) {
+    MetaPage other = meta;
+    other.lists = meta.other.lists;
+    other.m = meta.other.m;
+    other.centroids = meta.other.centroids;
+    other.directory = meta.other.directory;
+    return other;
 }
 
 // The entries that the curve was measured with.

@@ -10,12 +10,16 @@
 
 #include "extension/index/list_changes.h"
 #include "extension/index/change_counts.h"
+#include "extension/index/page_changes.h"
 #include "extension/index/place.h"
 #include "extension/index/tid.h"
 #include "extension/util/pause.h"
 
 extern "C" {
 #include "access/generic_xlog.h"
+#include "access/transam.h"
+#include "commands/vacuum.h"
+#include "storage/lmgr.h"
 }
 
 namespace pgwarp {
@@ -384,6 +388,69 @@ bool fill_from_tail(const LockedList& list, BlockNumber block, Removal* removal)
 
 }  // namespace
 
+// A lock on a tuple, which no index has. One on a page would do, but PostgreSQL before 17 lets a
+// process that holds such a lock take no other.
+void lock_lists_of_inserts(Relation index, LOCKMODE mode) {
+    ItemPointerData lock;
+    ItemPointerSet(&lock, meta_block, FirstOffsetNumber);
+    LockTuple(index, &lock, mode);
+}
+
+void unlock_lists_of_inserts(Relation index, LOCKMODE mode) {
+    ItemPointerData lock;
+    ItemPointerSet(&lock, meta_block, FirstOffsetNumber);
+    UnlockTuple(index, &lock, mode);
+}
+
+void replace_lists(Relation index, const MetaPage& next, const uint64* tids, uint32 count) {
+    const LockedList pending = lock_list(index, next, pending_list);
+    const MetaPage before = *page_meta(BufferGetPage(pending.place_buffer));
+    Buffer tail_buffer = InvalidBuffer;
+    uint32 room = 0;
+    if (BlockNumberIsValid(pending.place().tail)) {
+        tail_buffer = read_tail(pending, BUFFER_LOCK_EXCLUSIVE);
+        room = pending.layout.capacity - page_tail(BufferGetPage(tail_buffer))->count;
+    }
+    Buffer new_buffer = InvalidBuffer;
+    Buffer free_list = InvalidBuffer;
+    if (count > room) new_buffer = take_page(index, pending.place_buffer, &free_list);
+    const BlockNumber next_free =
+        BufferIsValid(free_list) ? page_tail(BufferGetPage(new_buffer))->next : InvalidBlockNumber;
+
+    GenericXLogState* state = GenericXLogStart(index);
+    MetaPage* meta = page_meta(GenericXLogRegisterBuffer(state, pending.place_buffer, 0));
+    *meta = written_over(next, *meta);
+    meta->other = {U64FromFullTransactionId(ReadNextFullTransactionId()), before.centroids,
+                   before.directory, before.lists, before.m};
+    const auto put = [&](Page page, uint32 entries) {
+        for (; entries > 0; --entries, --count)
+            put_last(page, pending.layout, {number_tid(*tids++), 0, nullptr, nullptr});
+    };
+    const BlockNumber tail_block = meta->pending.tail;
+    if (BufferIsValid(tail_buffer)) {
+        Page tail = GenericXLogRegisterBuffer(state, tail_buffer, 0);
+        if (BufferIsValid(new_buffer)) page_tail(tail)->next = BufferGetBlockNumber(new_buffer);
+        put(tail, Min(room, count));
+    }
+    if (BufferIsValid(new_buffer)) {
+        Page page = GenericXLogRegisterBuffer(state, new_buffer, GENERIC_XLOG_FULL_IMAGE);
+        page_init(page, PageKind::list, pending_list);
+        page_tail(page)->prev = tail_block;
+        put(page, count);
+        if (!BlockNumberIsValid(tail_block)) meta->pending.head = BufferGetBlockNumber(new_buffer);
+        meta->pending.tail = BufferGetBlockNumber(new_buffer);
+        ++meta->pending.pages;
+        if (BufferIsValid(free_list)) {
+            meta->free_head = next_free;
+            --meta->free_pages;
+        }
+    }
+    finish_change(state, index, pending_list);
+    if (BufferIsValid(new_buffer)) UnlockReleaseBuffer(new_buffer);
+    if (BufferIsValid(tail_buffer)) UnlockReleaseBuffer(tail_buffer);
+    unlock_list(pending);
+}
+
 void append_entry(Relation index, const MetaPage& meta, uint32 list, const Entry& entry) {
     const EntryLayout layout = layout_of(meta, list);
     const Buffer buffer = tail_with_room(index, meta, list, layout);
@@ -422,6 +489,18 @@ BlockNumber remove_dead(Relation index, const MetaPage& meta, uint32 list, Block
         const bool freed = emptied && free_empty_tail(locked);
         unlock_list(locked);
         if (freed && is_tail) return InvalidBlockNumber;
+    }
+}
+
+void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* removal) {
+    const ListPlace place = read_place(index, meta, list);
+    BlockNumber block = place.head;
+    BlockNumber steps = 0;
+    while (BlockNumberIsValid(block)) {
+        compat_vacuum_delay();
+        count_step(index, block, place, &steps);
+        block = remove_dead(index, meta, list, block, removal);
+        pause_at("vacuum");
     }
 }
 

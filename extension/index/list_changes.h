@@ -9,8 +9,19 @@ extern "C" {
 
 namespace pgwarp {
 
+// An insert holds this lock from reading the metapage until its entry is in a list. VACUUM takes it
+// alone while it replaces the lists: no entry goes to lists that were replaced.
+void lock_lists_of_inserts(Relation index, LOCKMODE mode);
+void unlock_lists_of_inserts(Relation index, LOCKMODE mode);
+
 // Appends to the tail of a list.
 void append_entry(Relation index, const MetaPage& meta, uint32 list, const Entry& entry);
+
+// Makes the lists of `next` the current ones, and adds these TIDs, at most most_left_tids, to the
+// pending list, in one WAL record. The lists before are the other lists then. The caller holds the
+// lock of inserts.
+inline constexpr uint32 most_left_tids = max_page_entries;
+void replace_lists(Relation index, const MetaPage& next, const uint64* tids, uint32 count);
 
 // Removes the entries of one page that the callback calls dead, and fills their slots from the end
 // of the list. Returns the next block of the chain as it is after the change.
@@ -22,6 +33,9 @@ struct Removal {
 };
 BlockNumber remove_dead(Relation index, const MetaPage& meta, uint32 list, BlockNumber block,
                         Removal* removal);
+
+// Of all pages of a list.
+void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* removal);
 
 // Moves the entry of this TID from a page of the pending list to another list, in one WAL record;
 // the last entry of the pending list takes its slot. False, and nothing moved, where the page does

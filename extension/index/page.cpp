@@ -48,6 +48,7 @@ bool curve_is_sound(const RecallCurve& curve, uint32 lists) {
 // without further checks.
 bool model_is_sound(const MetaPage& meta) {
     if (!curve_is_sound(meta.curve, meta.lists)) return false;
+    if (meta.other.lists > max_lists) return false;
     if (meta.lists == 0) return true;
     if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.code_dims * meta.bits / 8 ||
         meta.m > max_m || (meta.quantizer == QuantizerKind::lsq && meta.m > max_lsq_m))
@@ -79,7 +80,7 @@ bool attributes_are_sound(const MetaPage& meta) {
             return false;
     }
     const uint32 more = meta.refinement == RefinementKind::none ? 0 : refined_entry_bytes;
-    return meta.m + attributes.entry_bytes() + more <= max_entry_bytes;
+    return std::max(meta.m, meta.other.m) + attributes.entry_bytes() + more <= max_entry_bytes;
 }
 
 bool refinement_is_sound(const MetaPage& meta) {
@@ -253,11 +254,25 @@ struct SeenGrowth {
 };
 SeenGrowth seen_growths[256];
 
+double pages_of_lists(Relation index, const MetaPage& meta) {
+    double pages = 0;
+    for (BlockNumber block = meta.directory; block < training_end(meta); ++block) {
+        const Buffer buffer = read_page(index, block, PageKind::directory, BUFFER_LOCK_SHARE);
+        const ListPlace* places = page_places(BufferGetPage(buffer));
+        const uint32 first = (block - meta.directory) * places_per_page;
+        const uint32 count = std::min(directory_lists(meta) - first, places_per_page);
+        for (uint32 i = 0; i < count; ++i) pages += places[i].pages;
+        UnlockReleaseBuffer(buffer);
+    }
+    return pages;
+}
+
 double measure_growth(Relation index, const MetaPage& meta) {
     const double model = 1.0 + training_end(meta) - meta.centroids;
     const double others =
         static_cast<double>(meta.free_pages) + meta.pending.pages + meta.refinement_pages;
-    const double pages = RelationGetNumberOfBlocks(index) - model - others;
+    const double pages = meta.other.lists > 0 ? pages_of_lists(index, meta)
+                                              : RelationGetNumberOfBlocks(index) - model - others;
     // The last page of a list is half full.
     const double capacity = layout_of(meta, 0).capacity;
     const double at_build = static_cast<double>(measured_rows(meta)) / capacity + meta.lists / 2.0;

@@ -47,7 +47,8 @@ inline RefinementLayout refinement_layout(const MetaPage& meta) {
     return RefinementLayout::of(meta.refinement, meta.code_dims);
 }
 
-// About how many times as many entries the lists have as when the curve was measured, by their pages; at least 1.
+// About how many times as many entries the lists have as when the curve was measured, by their
+// pages; at least 1.
 double list_growth(Relation index, const MetaPage& meta);
 
 inline EntryLayout layout_of(const MetaPage& meta, uint32 list) {

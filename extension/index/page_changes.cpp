@@ -5,6 +5,9 @@
 
 extern "C" {
 #include "access/generic_xlog.h"
+#include "access/nbtxlog.h"
+#include "access/xlog.h"
+#include "access/xloginsert.h"
 #include "miscadmin.h"
 #include "mb/pg_wchar.h"
 #include "storage/lmgr.h"
@@ -16,7 +19,10 @@ namespace pgwarp {
 namespace {
 
 bool in_training_run(const MetaPage& meta, BlockNumber block) {
-    return meta.lists > 0 && block >= meta.centroids && block < training_end(meta);
+    const auto in_run = [block](const MetaPage& of) {
+        return of.lists > 0 && block >= of.centroids && block < training_end(of);
+    };
+    return in_run(meta) || in_run(meta_of_other(meta));
 }
 
 // Whether a page belongs to no structure: it was added by an extension that a crash or an error cut
@@ -59,21 +65,44 @@ void write_page(Relation index, BlockNumber block, Page image) {
     UnlockReleaseBuffer(buffer);
 }
 
+MetaPage written_over(const MetaPage& trained, const MetaPage& now) {
+    MetaPage changed = trained;
+    changed.pending = now.pending;
+    changed.free_head = now.free_head;
+    changed.free_pages = now.free_pages;
+    changed.refinement_pages = now.version < 6 ? 0 : now.refinement_pages;
+    changed.other = now.other;
+    // A page of an older version gets all fields of this one.
+    changed.version = format_version;
+    if (now.version < 5) changed.first_curve = {};
+    return changed;
+}
+
 void write_training(Relation index, const MetaPage& trained) {
     const Buffer buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
     GenericXLogState* state = GenericXLogStart(index);
     MetaPage* meta = page_meta(GenericXLogRegisterBuffer(state, buffer, 0));
-    MetaPage changed = trained;
-    changed.pending = meta->pending;
-    changed.free_head = meta->free_head;
-    changed.free_pages = meta->free_pages;
-    changed.refinement_pages = meta->version < 6 ? 0 : meta->refinement_pages;
-    // A page of an older version gets all fields of this one.
-    changed.version = format_version;
-    if (changed.version < 5) changed.first_curve = {};
-    *meta = changed;
+    *meta = written_over(trained, *meta);
     GenericXLogFinish(state);
     UnlockReleaseBuffer(buffer);
+}
+
+void write_other_lists(Relation index, const OtherLists& other) {
+    const Buffer buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+    GenericXLogState* state = GenericXLogStart(index);
+    page_meta(GenericXLogRegisterBuffer(state, buffer, 0))->other = other;
+    GenericXLogFinish(state);
+    UnlockReleaseBuffer(buffer);
+}
+
+void log_conflict(Relation index, const OtherLists& other) {
+    if (!RelationNeedsWAL(index) || !XLogStandbyInfoActive()) return;
+    // Replay of this record does nothing else; the page is not touched.
+    xl_btree_reuse_page record =
+        compat_reuse_page(index, other.directory, FullTransactionIdFromU64(other.replaced_at));
+    XLogBeginInsert();
+    XLogRegisterData(reinterpret_cast<char*>(&record), SizeOfBtreeReusePage);
+    XLogInsert(RM_BTREE_ID, XLOG_BTREE_REUSE_PAGE);
 }
 
 bool write_learned(Relation index, const MetaPage& seen, const MetaPage& changed) {

@@ -11,8 +11,15 @@ BlockNumber extend_by(Relation index, BlockNumber pages);
 // Overwrites one page of such a run with an image, in one WAL record.
 void write_page(Relation index, BlockNumber block, Page image);
 
-// Replaces the metapage, except for `pending` and the free list.
+// A metapage to write over another: it keeps that one's `pending`, pages and other lists.
+MetaPage written_over(const MetaPage& trained, const MetaPage& now);
+// Replaces the metapage so.
 void write_training(Relation index, const MetaPage& trained);
+
+void write_other_lists(Relation index, const OtherLists& other);
+// Before lists that scans may have read are emptied: standbys end the queries whose snapshots are
+// from before these were replaced.
+void log_conflict(Relation index, const OtherLists& other);
 
 // Writes what `changed` has learned. False: the metapage is not as `seen` any more, in its curve or
 // in what was learned, or its format has no place for it.

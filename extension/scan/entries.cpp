@@ -60,20 +60,22 @@ void walk(Relation index, const MetaPage& meta, Snapshot snapshot, EntryCopy* co
     check_snapshot(index, meta, lists, count, snapshot);
 }
 
-// Whether the metapage has the lists of all entries that were pending.
+// Whether the metapage has the lists of all entries that were pending, and none of them that is in
+// its lists, too.
 bool has_lists(Relation index, const MetaPage& meta) {
-    return meta.lists > 0 || read_meta(index).build_id == meta.build_id;
+    return read_meta(index).build_id == meta.build_id;
 }
 
 // Adds the entries of the pending list, then those of the lists. False: VACUUM trained the index
-// meanwhile, and `meta` lacks its lists.
+// meanwhile, and `meta` lacks its lists, or has others.
 bool add_entries(Relation index, const MetaPage& meta, Snapshot snapshot, EntryCopy* copy) {
     const uint32 pending = pending_list;
     const ListPlace& place = meta.pending;
     // A list that never had an entry.
     const bool unused = place.generation == 0 && !BlockNumberIsValid(place.head);
     if (!unused) walk(index, meta, snapshot, copy, &pending, 1);
-    if (meta.lists == 0) return has_lists(index, meta);
+    if ((!unused || meta.lists == 0) && !has_lists(index, meta)) return false;
+    if (meta.lists == 0) return true;
     const uint32 count = directory_lists(meta);
     auto* lists = static_cast<uint32*>(palloc(count * sizeof(uint32)));
     for (uint32 i = 0; i < count; ++i) lists[i] = i;

@@ -39,7 +39,7 @@ struct PendingEntries {
     TidSet* tids;  // sorted; null: the list is empty
     uint32 generation;
 };
-// False: VACUUM trained the index meanwhile, and `meta` lacks its lists.
+// False: VACUUM trained the index meanwhile, and `meta` lacks its lists, or has others.
 bool read_pending(Relation index, const MetaPage& meta, Snapshot snapshot, Size bytes,
                   PendingEntries* pending);
 // Whether an entry may have moved to another list since the pending list was read.

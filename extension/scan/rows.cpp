@@ -91,14 +91,15 @@ void check_tid(RowReader* reader, const ItemPointerData& tid) {
 
 }  // namespace
 
-bool sees_row(RowReader* reader, ItemPointerData tid) {
+bool sees_row(RowReader* reader, ItemPointerData tid, bool* is_dead) {
     check_tid(reader, tid);
     bool call_again = false;
     bool all_dead = false;
     if (reader->hints) pin_hinted(reader->heap, reader->fetch, tid);
-    if (!table_index_fetch_tuple(reader->fetch, &tid, reader->snapshot, reader->slot, &call_again,
-                                 &all_dead))
-        return false;
+    const bool seen = table_index_fetch_tuple(reader->fetch, &tid, reader->snapshot, reader->slot,
+                                              &call_again, &all_dead);
+    if (is_dead) *is_dead = all_dead;
+    if (!seen) return false;
     if (reader->hints) note_hint(reader->heap, reader->slot, tid);
     return true;
 }
@@ -115,10 +116,10 @@ IndexValues index_values(RowReader* reader) {
     return {reader->values, reader->nulls};
 }
 
-bool find_row(RowReader* reader, ItemPointerData tid) {
+bool find_row(RowReader* reader, ItemPointerData tid, bool* is_dead) {
     MemoryContextReset(reader->row_context);
     reader->has_values = false;
-    return sees_row(reader, tid);
+    return sees_row(reader, tid, is_dead);
 }
 
 StoredVector read_row(RowReader* reader, ItemPointerData tid) {

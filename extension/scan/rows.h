@@ -39,14 +39,15 @@ StoredVector read_row(RowReader* reader, ItemPointerData tid);
 
 // The same in two steps, for a caller that rejects rows before the filter sees them: whether a
 // version is visible; the filter and the vector of the row that find_row() found.
-bool find_row(RowReader* reader, ItemPointerData tid);
+// `is_dead` is set to whether no version is visible to anybody any more, or ever will be.
+bool find_row(RowReader* reader, ItemPointerData tid, bool* is_dead = nullptr);
 StoredVector read_found_row(RowReader* reader);
 
 // The vector that was read last as floats, valid until the next is read.
 VectorView floats_of_row(RowReader* reader);
 
 // Whether a version of the row is visible to the snapshot; does not read its vector.
-bool sees_row(RowReader* reader, ItemPointerData tid);
+bool sees_row(RowReader* reader, ItemPointerData tid, bool* is_dead = nullptr);
 
 // Of the row that read_row() or find_row() found last: the TID of the visible version, which may
 // differ from the index entry's TID (HOT), and the value of a column.

@@ -13,6 +13,8 @@
 //   remove       VACUUM has seen dead entries on a page, and has locked nothing yet
 //   train        the model is written, no pending entry has moved
 //   move         VACUUM has read pending entries, and is going to move one
+//   renew        the model of new lists is written, and no entry
+//   replace      the new lists have all entries but a few
 #pragma once
 
 #include "extension/settings.h"

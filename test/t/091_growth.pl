@@ -1,5 +1,5 @@
-# An index of a table that grows: VACUUM measures recall again, so that searches find what was asked
-# for, and ivfpq_info expects what they find.
+# An index of a table that grows: VACUUM makes new lists, or measures recall again, so that searches
+# find what was asked for, and ivfpq_info expects what they find.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -50,8 +50,10 @@ for my $case (['l2', '<->', 'vector_l2_ops'], ['ip', '<#>', 'vector_ip_ops'])
 	my ($expected, $target, $lists, $probes) = split /\|/,
 	  value($node, "SELECT expected_recall, target_recall, lists, probes FROM ivfpq_info('${table}_v')");
 	note("after: $recall, expected: $expected; $probes of $lists lists");
+	is($lists, 350, 'lists are those of a fresh index');
 	cmp_ok($recall, '>=', $target - 0.015, "$table: recall is as asked for after 38,000 rows more");
-	cmp_ok(abs($recall - $expected), '<=', 0.02, 'and as expected');
+	# Codes miss hardly any of these rows, which the expectation allows for.
+	cmp_ok(abs($recall - $expected), '<=', 0.03, 'and as expected');
 	compares($node, $table, "v $operator '[" . join(',', 1 .. 16) . "]'", 'every row is found once');
 }
 
