@@ -5,8 +5,9 @@
 //     2. the rows of all entries are encoded, and appended to the new lists
 //     3. the curve is measured with the new lists
 //     4. the rows of entries that came to the current lists meanwhile, until these are few
-//     5. inserts wait: the last such rows; one WAL record makes the new lists the current ones, and
-//        those before the other lists
+//     5. inserts wait: the TIDs of the last entries are read. One WAL record makes the new lists
+//     the
+//        current ones, with these TIDs in the pending list, and those before the other lists
 //     6. once no snapshot is left that is older than this record, the old lists are emptied; a
 //        metapage without other lists makes the pages of their model lost ones, which are reclaimed
 //
@@ -14,14 +15,16 @@
 // other lists that were never current; the next VACUUM begins with emptying them. Readers with the
 // metapage of before go on with the old lists, which have all entries that their snapshots see; a
 // scan that has read a newer pending list begins again (scan/entries). On a standby, queries with
-// such snapshots end as they do when rows are removed that they see.
+// such snapshots end as they do when rows are removed that they see: before 5, as the new lists may
+// lack rows that they see, and before 6, as they may read the old lists.
 //
 // An entry of a list stays where it is unless VACUUM moves it, so what came to a list is what lies
 // behind the place up to which the list was read.
 //
 // Rows are read with fresh snapshots. Where none sees a row, it belongs to a transaction in
 // progress, or is dead and an older snapshot may see it. Its vector is not read, as TOAST may not
-// have it any more: its TID goes to the pending list, in the record of 5. The next VACUUM moves it.
+// have it any more: its TID goes to the pending list, too. Those that can be read move to lists at
+// once, the others in the next VACUUM.
 
 #include <algorithm>
 
@@ -69,7 +72,7 @@ bool may_be_read(const OtherLists& other) {
     if (other.replaced_at == 0) return false;
     const auto replaced = FullTransactionIdFromU64(other.replaced_at);
     // No snapshot is as old as that; beyond it, transaction numbers could not be compared.
-    constexpr uint64 oldest = uint64{1} << 30;
+    constexpr uint64 oldest = MaxTransactionId / 2;
     if (U64FromFullTransactionId(ReadNextFullTransactionId()) > other.replaced_at + oldest)
         return false;
     int count;
@@ -83,13 +86,17 @@ bool empty_other_lists(Relation index, BufferAccessStrategy ring) {
     const MetaPage meta = read_meta(index);
     if (meta.other.lists == 0) return true;
     if (may_be_read(meta.other)) return false;
-    if (meta.other.replaced_at > 0) log_conflict(index, meta.other);
+    if (meta.other.replaced_at > 0)
+        log_conflict(index, meta.other.directory, FullTransactionIdFromU64(meta.other.replaced_at));
     const MetaPage other = meta_of_other(meta);
     const IndexBulkDeleteCallback all = [](ItemPointer, void*) { return true; };
     Removal removal{all, nullptr, 0, 0};
     read_through(ring, [&] {
-        for (uint32 list = 0; list < directory_lists(other); ++list)
+        for (uint32 list = 0; list < directory_lists(other); ++list) {
             vacuum_list(index, other, list, &removal);
+            // A page that an append has added, and did not come to fill.
+            drop_empty_tail(index, other, list);
+        }
     });
     write_other_lists(index, {});
     return true;
@@ -151,7 +158,6 @@ struct Renewal {
     TidSet* left;
     uint64 left_count;
     uint64 copied;
-    bool hurries;   // inserts wait
     double waited;  // milliseconds that inserts waited at most
 };
 
@@ -212,7 +218,7 @@ void copy_rows(Renewal* renewal, TidSet* tids) {
         Snapshot snapshot = fresh_snapshot();
         RowReader* reader = open_row_reader(renewal->rows.heap, renewal->index, snapshot);
         for (uint32 i = 0; more && i < rows_a_snapshot; ++i, more = next_tid(tids, &tid)) {
-            if (!renewal->hurries) compat_vacuum_delay();
+            compat_vacuum_delay();
             bool is_dead;
             if (!find_row(reader, number_tid(tid), &is_dead)) {
                 if (!is_dead) leave_row(renewal, tid);
@@ -246,7 +252,7 @@ void drop_dead(Renewal* renewal) {
     Snapshot snapshot = fresh_snapshot();
     RowReader* reader = open_row_reader(renewal->rows.heap, renewal->index, snapshot);
     for (uint64 tid; next_tid(tids, &tid);) {
-        if (!renewal->hurries) compat_vacuum_delay();
+        compat_vacuum_delay();
         bool is_dead;
         if (sees_row(reader, number_tid(tid), &is_dead) || !is_dead) leave_row(renewal, tid);
     }
@@ -256,17 +262,21 @@ void drop_dead(Renewal* renewal) {
     close_tid_set(tids);
 }
 
+// Adds the TIDs of all entries that came since the last call; returns how many.
+uint64 collect_entries(Renewal* renewal, TidSet* tids) {
+    uint64 came = 0;
+    for (uint32 list = 0; list < directory_lists(renewal->before); ++list)
+        came += collect_list(renewal, list, tids);
+    return came;
+}
+
 // Copies the entries that came since the last call, and those left then. Returns how many came.
 uint64 copy_entries(Renewal* renewal) {
     TidSet* tids = renewal->left;
     uint64 came = 0;
-    const auto collect = [&] {
-        for (uint32 list = 0; list < directory_lists(renewal->before); ++list) {
-            if (!renewal->hurries) compat_vacuum_delay();
-            came += collect_list(renewal, list, tids);
-        }
-    };
-    read_through(renewal->ring, collect);
+    read_through(renewal->ring, [&] { came = collect_entries(renewal, tids); });
+    // Pages where lists end are read again and again.
+    renewal->ring = nullptr;
     sort_tid_set(tids);
     renewal->left = open_tid_set(tid_memory());
     renewal->left_count = 0;
@@ -276,7 +286,7 @@ uint64 copy_entries(Renewal* renewal) {
     return came;
 }
 
-// The rows that no snapshot has seen.
+// The rows that are not in the new lists.
 uint32 take_left(Renewal* renewal, uint64* tids) {
     sort_tid_set(renewal->left);
     uint32 count = 0;
@@ -284,44 +294,44 @@ uint32 take_left(Renewal* renewal, uint64* tids) {
     return count;
 }
 
-// Inserts wait while this runs. False: too many rows are left.
+// Inserts wait while this runs: it reads no row. False: too many rows are left.
 bool replace(Renewal* renewal) {
     const Relation index = renewal->index;
     instr_time began, waited;
     INSTR_TIME_SET_CURRENT(began);
     lock_lists_of_inserts(index, ExclusiveLock);
-    renewal->hurries = true;
-    copy_entries(renewal);
+    renewal->left_count += collect_entries(renewal, renewal->left);
     const bool replaces = renewal->left_count <= most_left_tids;
     if (replaces) {
         uint64* tids = static_cast<uint64*>(palloc(most_left_tids * sizeof(uint64)));
         const uint32 count = take_left(renewal, tids);
-        renewal->next.rows_at_build = renewal->copied;
+        renewal->next.rows_at_build = renewal->copied + count;
+        log_conflict(index, renewal->next.directory, ReadNextFullTransactionId());
         replace_lists(index, renewal->next, tids, count);
     }
     unlock_lists_of_inserts(index, ExclusiveLock);
-    renewal->hurries = false;
     INSTR_TIME_SET_CURRENT(waited);
     INSTR_TIME_SUBTRACT(waited, began);
     renewal->waited = std::max(renewal->waited, INSTR_TIME_GET_MILLISEC(waited));
     return replaces;
 }
 
-// Follows inserts until few are left to copy, and lets them wait for these. False: rows of
-// transactions in progress, or that old snapshots see, stay too many.
+// Follows inserts until few are left, and lets them wait for these. False: rows of transactions in
+// progress, or that old snapshots see, stay too many.
 bool follow_and_replace(Renewal* renewal) {
     constexpr int most_rounds = 200;
-    constexpr uint64 few = 64;
+    constexpr uint64 far_too_many = 16 * most_left_tids;
     for (int round = 0; round < most_rounds; ++round) {
         const uint64 came = copy_entries(renewal);
+        if (renewal->left_count > far_too_many) return false;
         if (renewal->left_count > most_left_tids) {
             pg_usleep(10000);
             CHECK_FOR_INTERRUPTS();
             continue;
         }
-        // Where inserts are so fast that a round brings more, they wait longer.
         pause_at("replace");
-        if (came <= few << round / 20 && replace(renewal)) return true;
+        // About as many come while inserts are kept waiting.
+        if (renewal->left_count + came <= most_left_tids && replace(renewal)) return true;
     }
     return false;
 }
@@ -334,7 +344,7 @@ bool renew(const VacuumRows& rows, Relation index, const MetaPage& before, const
            Sample* sample, BufferAccessStrategy ring, double* waited) {
     Sample queries = set_queries_aside(sample);
     queries.count = std::min(queries.count, most_queries(sample->seen, before.dims));
-    Renewal renewal{rows, index, ring, before, before, nullptr, nullptr, nullptr, 0, 0, false, 0};
+    Renewal renewal{rows, index, ring, before, before, nullptr, nullptr, nullptr, 0, 0, 0};
     MetaPage* next = &renewal.next;
     const Quantizer model = train_and_write(index, plan, sample, next);
     write_other_lists(index, {0, next->centroids, next->directory, next->lists, next->m});
@@ -429,6 +439,7 @@ bool renew_lists(Relation index, BufferAccessStrategy ring) {
     VacuumRows rows = begin_vacuum_rows(index);
     const bool renewed = draw_and_renew(rows, index, meta, entries, ring);
     end_vacuum_rows(&rows);
+    if (renewed && read_meta(index).pending.pages > 0) move_pending(index, ring);
     // Lists that nobody has read go at once, others when short queries that have them have ended.
     constexpr int tries = 50;
     for (int i = 0; i < tries && !empty_other_lists(index, ring); ++i) {

@@ -504,6 +504,12 @@ void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* rem
     }
 }
 
+void drop_empty_tail(Relation index, const MetaPage& meta, uint32 list) {
+    const LockedList locked = lock_list(index, meta, list);
+    free_empty_tail(locked);
+    unlock_list(locked);
+}
+
 bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block, uint32 list,
                         const Entry& entry) {
     const EntryLayout layout = layout_of(meta, list);

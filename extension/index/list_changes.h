@@ -37,6 +37,9 @@ BlockNumber remove_dead(Relation index, const MetaPage& meta, uint32 list, Block
 // Of all pages of a list.
 void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* removal);
 
+// Frees the last page of a list that VACUUM alone uses, if no entry is on it.
+void drop_empty_tail(Relation index, const MetaPage& meta, uint32 list);
+
 // Moves the entry of this TID from a page of the pending list to another list, in one WAL record;
 // the last entry of the pending list takes its slot. False, and nothing moved, where the page does
 // not hold it (any more).

@@ -8,6 +8,7 @@ extern "C" {
 #include "access/nbtxlog.h"
 #include "access/xlog.h"
 #include "access/xloginsert.h"
+#include "storage/standby.h"
 #include "miscadmin.h"
 #include "mb/pg_wchar.h"
 #include "storage/lmgr.h"
@@ -95,11 +96,13 @@ void write_other_lists(Relation index, const OtherLists& other) {
     UnlockReleaseBuffer(buffer);
 }
 
-void log_conflict(Relation index, const OtherLists& other) {
+void log_conflict(Relation index, BlockNumber block, FullTransactionId last) {
     if (!RelationNeedsWAL(index) || !XLogStandbyInfoActive()) return;
+    // A standby passes over numbers that it has not met. A transaction may have one and have
+    // written nothing yet.
+    LogStandbySnapshot();
     // Replay of this record does nothing else; the page is not touched.
-    xl_btree_reuse_page record =
-        compat_reuse_page(index, other.directory, FullTransactionIdFromU64(other.replaced_at));
+    xl_btree_reuse_page record = compat_reuse_page(index, block, last);
     XLogBeginInsert();
     XLogRegisterData(reinterpret_cast<char*>(&record), SizeOfBtreeReusePage);
     XLogInsert(RM_BTREE_ID, XLOG_BTREE_REUSE_PAGE);

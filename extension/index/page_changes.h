@@ -17,9 +17,10 @@ MetaPage written_over(const MetaPage& trained, const MetaPage& now);
 void write_training(Relation index, const MetaPage& trained);
 
 void write_other_lists(Relation index, const OtherLists& other);
-// Before lists that scans may have read are emptied: standbys end the queries whose snapshots are
-// from before these were replaced.
-void log_conflict(Relation index, const OtherLists& other);
+// Before lists without rows that old snapshots see become the current ones, and before lists are
+// emptied that scans with old snapshots may read: standbys end the queries whose snapshots are from
+// before `last`, the next one now or earlier. `block` is told in messages.
+void log_conflict(Relation index, BlockNumber block, FullTransactionId last);
 
 // Writes what `changed` has learned. False: the metapage is not as `seen` any more, in its curve or
 // in what was learned, or its format has no place for it.

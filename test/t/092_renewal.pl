@@ -259,11 +259,34 @@ $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SET enable_seqscan =
 $reader->query_safe("DECLARE c CURSOR FOR SELECT id FROM t ORDER BY $near");
 $reader->query_safe('FETCH 300 FROM c');
 $log = -s $standby->logfile;
+# A transaction number that the standby does not know.
+my $idle = session($node);
+$idle->query_safe('BEGIN; SELECT txid_current()');
 value($node, 'VACUUM t');
 $node->wait_for_catchup($standby);
 ok($standby->log_contains(qr/conflict with recovery/, $log), 'a query of the standby that has the old lists ends');
 $reader->{run}->kill_kill;
+$idle->quit;
 compares($standby, 't', $near, 'others have every row');
+
+# A query of the standby that sees rows which the new lists lack, where a snapshot keeps the old lists.
+begin();
+$node->wait_for_catchup($standby);
+$reader = session($standby);
+$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SET enable_seqscan = off; SELECT count(*) FROM t');
+my ($gate, $vacuum) = vacuum_to('renew');
+value($node, 'DELETE FROM t WHERE id % 3 = 1');
+my $keeper = session($node);
+$keeper->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t');
+$log = -s $standby->logfile;
+$gate->query_safe('SELECT pg_advisory_unlock(23, 0)');
+finish($vacuum);
+cmp_ok(value($node, "SELECT lists FROM ivfpq_info('t_v')"), '>', 110, 'lists without the removed rows');
+$node->wait_for_catchup($standby);
+ok($standby->log_contains(qr/conflict with recovery/, $log), 'a query of the standby that sees these rows ends');
+$reader->{run}->kill_kill;
+$_->quit for $gate, $vacuum, $keeper;
+compares($standby, 't', $near, 'others have the rows that there are');
 
 indexes_are_sound($node);
 $standby->stop;
