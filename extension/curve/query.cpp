@@ -388,8 +388,8 @@ void take_outside_radii(int wave, CurveWalk* walk, WalkedLists* walked) {
 int error_bin(double error) {
     const double size = std::abs(error) / least_error;
     if (!(size > 1)) return error_bins_of_sign;
-    const int bin =
-        std::min(error_bins_of_sign, 1 + static_cast<int>(std::log2(size) / error_octaves));
+    const auto bin = static_cast<int>(
+        std::min<double>(error_bins_of_sign, 1 + std::floor(std::log2(size) / error_octaves)));
     return error_bins_of_sign + (error > 0 ? bin : -bin);
 }
 

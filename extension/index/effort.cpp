@@ -101,10 +101,8 @@ class MeasuredRecall {
             std::exp(between([&](int k) { return std::log(std::max(of_k[k], 1e-30f)); })));
     }
     static double error_of(const float* errors, double share) {
-        const double at = std::clamp(-std::log2(share) - 1, 0.0, CodeErrors::shares - 1.0);
-        const auto below = static_cast<int>(at);
-        const int above = std::min(below + 1, CodeErrors::shares - 1);
-        return errors[below] + (errors[above] - errors[below]) * (at - below);
+        return between_places(-std::log2(share) - 1, CodeErrors::shares,
+                              [errors](int place) { return double{errors[place]}; });
     }
     double measured(int k, uint32 step, uint32 factor) const {
         const uint16 recall =

@@ -85,6 +85,16 @@ inline void scale_thresholds(Effort* effort, double times) {
     effort->outside.threshold *= static_cast<float>(times);
 }
 
+// Between the figures of the two places that this one is between; beyond all, that of the first or
+// the last. The place may be no number: those of damaged pages.
+template <class Figure>
+double between_places(double place, int count, Figure figure) {
+    const double inside = place > 0 ? std::min(place, count - 1.0) : 0;
+    const auto below = static_cast<int>(inside);
+    const double here = figure(below);
+    return here + (figure(std::min(below + 1, count - 1)) - here) * (inside - below);
+}
+
 // --- candidates. Distances by code are squared, and have the shift; so has `kth` here.
 
 // The greatest distance by code that one of the k nearest rows has, but for those that codes may
@@ -154,14 +164,9 @@ class CodeReach {
     // Of rows at this distance: between those of the two octaves.
     template <class OfOctave>
     static double at_distance(double farthest, double radius, OfOctave error_of) {
-        constexpr double last = ErrorsByDistance::octaves - 1;
-        const double octave =
-            radius > 0 ? std::clamp(std::log2(farthest / radius), 0.0, last) : last;
-        const auto below = static_cast<int>(octave);
-        const int above = std::min(below + 1, static_cast<int>(last));
-        const double error =
-            error_of(below) + (error_of(above) - error_of(below)) * (octave - below);
-        return error * growth(radius / farthest);
+        constexpr int octaves = ErrorsByDistance::octaves;
+        const double octave = radius > 0 ? std::log2(farthest / radius) : octaves;
+        return between_places(octave, octaves, error_of) * growth(radius / farthest);
     }
     static double far_error(const Effort::FarErrors& errors, double radius) {
         return at_distance(errors.farthest, radius,
