@@ -4,10 +4,11 @@
 //        metapage names these as its other lists
 //     2. the rows of all entries are encoded, and appended to the new lists
 //     3. the curve is measured with the new lists
-//     4. the rows of entries that came to the current lists meanwhile, until these are few
-//     5. inserts wait: the TIDs of the last entries are read. One WAL record makes the new lists
-//     the
-//        current ones, with these TIDs in the pending list, and those before the other lists
+//     4. the rows of entries that came to the current lists meanwhile are appended, too, until few
+//        are left
+//     5. inserts wait while the TIDs of the last entries are read. One WAL record puts these TIDs
+//        on the pending list, and makes the new lists the current ones, and the old lists the
+//        other ones
 //     6. once no snapshot is left that is older than this record, the old lists are emptied; a
 //        metapage without other lists makes the pages of their model lost ones, which are reclaimed
 //
@@ -81,7 +82,8 @@ bool may_be_read(const OtherLists& other) {
     return count > 0;
 }
 
-// False: somebody may read them.
+// Empties the other lists, if there are any. Returns false and leaves them while a transaction may
+// still read them.
 bool empty_other_lists(Relation index, BufferAccessStrategy ring) {
     const MetaPage meta = read_meta(index);
     if (meta.other.lists == 0) return true;
@@ -122,7 +124,7 @@ bool have_drifted(const MetaPage& meta) {
            meta.usual.nearest > most_drift * meta.trained_nearest;
 }
 
-// Whether a plan has so many more lists, or fewer, that they are worth it.
+// Whether the plan's number of lists differs from that of the index by enough to make new lists.
 bool plans_others(const TrainingPlan& plan, const MetaPage& meta) {
     const double times = static_cast<double>(plan.lists) / meta.lists;
     constexpr double worth = 1.4;
@@ -441,7 +443,8 @@ bool renew_lists(Relation index, BufferAccessStrategy ring) {
     const bool renewed = draw_and_renew(rows, index, meta, entries, ring);
     end_vacuum_rows(&rows);
     if (renewed && read_meta(index).pending.pages > 0) move_pending(index, ring);
-    // Lists that nobody has read go at once, others when short queries that have them have ended.
+    // The old lists can be emptied once no transaction may read them. This waits half a second at
+    // most, for short queries; after that, the next VACUUM empties them.
     constexpr int tries = 50;
     for (int i = 0; i < tries && !empty_other_lists(index, ring); ++i) {
         pg_usleep(10000);
