@@ -10,7 +10,7 @@ use warnings;
 
 # Lower ones first. "top" is the folder itself.
 my %order = (
-	extension => [qw(top util types table device index service scan audit curve create am bitmap inspect knn join graph)],
+	extension => [qw(top util types table device index service scan audit curve create am conditions inspect knn join graph)],
 	kernels   => [qw(top common cpu host cuda/base cuda/select cuda/products cuda/lists cuda/train
 		cuda/graph cuda)]);
 # The file that registers everything stands above everything.

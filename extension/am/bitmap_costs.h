@@ -1,4 +1,5 @@
-// What a scan costs that has the rows of a bitmap of other indexes (bitmap/), in each of its ways.
+// What ordered scans cost with conditions from outside their index (conditions/): the rows of a
+// bitmap of other indexes, in each way to search for these, or the keys of a semi-join.
 #pragma once
 
 #include "extension/am/shares.h"
@@ -27,8 +28,8 @@ struct BitmapCosts {
     double passing;        // the share of the bitmap's rows that passes the rest of WHERE
 };
 
-// What an ordered scan costs with a further condition on an attribute, which passes this share of
-// its entries and leaves so many rows.
+// What an ordered scan costs with a further condition on an attribute. `share`: the part of the
+// scan's entries that meet this condition. `rows`: the number of rows that the scan then returns.
 struct KeyedCost {
     double startup;
     double total;

@@ -24,6 +24,8 @@ namespace pgwarp {
 // looks for its own among them.
 inline constexpr int most_batch_scans = 256;
 
+inline constexpr char batch_scan_name[] = "Ivfpq Batch";
+
 // What the planner tells the custom scan: the indexes, and whether a device is to compare all rows
 // with all queries (knn/device.h).
 List* make_batch_private(List* indexes, bool on_device);

@@ -4,6 +4,7 @@
 
 #include "extension/join/batch_scan.h"
 #include "extension/knn/batch.h"
+#include "extension/util/custom_scan.h"
 
 extern "C" {
 #include "nodes/execnodes.h"
@@ -29,8 +30,7 @@ struct BufferedRow {
     int32 query;  // its number in the batch; -1: the scan searches by itself
 };
 
-struct BatchScan {
-    CustomScanState custom;  // comes first, as PostgreSQL knows only this
+struct BatchScan : CustomScanState {
     PlanState* child;
     TupleTableSlot* stored;  // for tuples of rows
     TupleTableSlot* result;  // virtual, as the node has promised

@@ -153,7 +153,7 @@ bool bind_scan(BatchScan* state, NestLoopState* join) {
     if (!node || !IsA(node, LimitState)) return false;
     const auto* limit = reinterpret_cast<const LimitState*>(node);
     if (limit->limitOption != LIMIT_OPTION_COUNT || !limit->limitCount) return false;
-    EState* estate = state->custom.ss.ps.state;
+    EState* estate = state->ss.ps.state;
     const MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
     PlanState* scans = below(outerPlanState(node));
     if (scans && add_indexes(state, scans)) {

@@ -84,7 +84,7 @@ bool give_found_rows(IndexScanDesc scan, GivenRows* given) {
         const uint32 in_window = static_cast<uint32>(query) - state->window_begin;
         if (query < 0 || static_cast<uint32>(query) < state->window_begin ||
             in_window >= state->window_count ||
-            scan->xs_snapshot != state->custom.ss.ps.state->es_snapshot ||
+            scan->xs_snapshot != state->ss.ps.state->es_snapshot ||
             !has_query(scan, state->vectors + static_cast<Size>(query) * dims, dims))
             return false;
         if (!is_complete(index->batch, in_window)) return false;
@@ -133,12 +133,12 @@ bool open_batches(BatchScan* state) {
     double pages = 0;
     for (int i = 0; i < state->index_count; ++i)
         pages += RelationGetNumberOfBlocks(state->indexes[i].index.index);
-    const MemoryContext before = MemoryContextSwitchTo(state->custom.ss.ps.state->es_query_cxt);
+    const MemoryContext before = MemoryContextSwitchTo(state->ss.ps.state->es_query_cxt);
     // Entries of rows that are too old for a snapshot may be gone: only a scan looks for that.
     state->gave_up = k == 0 || compat_old_snapshots_end();
     state->k = k;
     // A batch searches with the active snapshot.
-    PushActiveSnapshot(state->custom.ss.ps.state->es_snapshot);
+    PushActiveSnapshot(state->ss.ps.state->es_snapshot);
     if (!state->threads) state->threads = make_search_threads();
     for (int i = 0; i < state->index_count && !state->gave_up; ++i) {
         SearchedIndex& index = state->indexes[i];
@@ -182,7 +182,7 @@ bool batches_pay(BatchScan* state) {
 // The parameters of a row: `with` sets them.
 template <typename With>
 void for_each_parameter(const BatchScan* state, With&& with) {
-    ParamExecData* all = state->custom.ss.ps.state->es_param_exec_vals;
+    ParamExecData* all = state->ss.ps.state->es_param_exec_vals;
     int i = 0;
     for (const ListCell* cell = list_head(state->join->nestParams); cell;
          cell = lnext(state->join->nestParams, cell), ++i) {
@@ -294,7 +294,7 @@ bool find_on_device(BatchScan* state) {
         CurrentMemoryContext, "ivfpq batch on a device", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
     // A device reads with the active snapshot, too.
-    PushActiveSnapshot(state->custom.ss.ps.state->es_snapshot);
+    PushActiveSnapshot(state->ss.ps.state->es_snapshot);
     const double expected = std::max<double>(state->query_count, state->child->plan->plan_rows);
     KnnDevice* device = open_knn_device(state->whole, most, expected);
     bool found = false;
@@ -350,20 +350,7 @@ TupleTableSlot* read_row(BatchScan* state) {
         state->ended = true;
         return nullptr;
     }
-    // Expressions over this node's rows were made for virtual tuples.
-    TupleTableSlot* slot = state->custom.ss.ss_ScanTupleSlot;
-    const int count = slot->tts_tupleDescriptor->natts;
-    slot_getallattrs(row);
-    ExecClearTuple(slot);
-    std::copy_n(row->tts_values, count, slot->tts_values);
-    std::copy_n(row->tts_isnull, count, slot->tts_isnull);
-    ExecStoreVirtualTuple(slot);
-    ProjectionInfo* projection = state->custom.ss.ps.ps_ProjInfo;
-    if (!projection) return slot;
-    ExprContext* context = state->custom.ss.ps.ps_ExprContext;
-    ResetExprContext(context);
-    context->ecxt_scantuple = slot;
-    return ExecProject(projection);
+    return project_row(state, row);
 }
 
 // Adds the query of a row to the batch. False: it has none that a batch can search for.
@@ -456,25 +443,14 @@ void read_batch(BatchScan* state, TupleTableSlot* slot) {
 }
 
 TupleTableSlot* buffered_row(BatchScan* state, uint32 number) {
-    TupleTableSlot* stored = state->stored;
-    ExecStoreMinimalTuple(state->rows[number].tuple, stored, false);
-    slot_getallattrs(stored);
-    TupleTableSlot* slot = state->result;
-    const int count = slot->tts_tupleDescriptor->natts;
-    ExecClearTuple(slot);
-    std::copy_n(stored->tts_values, count, slot->tts_values);
-    std::copy_n(stored->tts_isnull, count, slot->tts_isnull);
-    return ExecStoreVirtualTuple(slot);
+    ExecStoreMinimalTuple(state->rows[number].tuple, state->stored, false);
+    return store_values(state->stored, state->result);
 }
 
 // --- the custom scan
 
-BatchScan* state_of(CustomScanState* node) {
-    return reinterpret_cast<BatchScan*>(node);
-}
-
 void begin_custom(CustomScanState* node, EState* estate, int flags) {
-    BatchScan* state = state_of(node);
+    auto* state = static_cast<BatchScan*>(node);
     const auto* plan = reinterpret_cast<const CustomScan*>(node->ss.ps.plan);
     state->child = ExecInitNode(static_cast<Plan*>(linitial(plan->custom_plans)), estate, flags);
     node->custom_ps = list_make1(state->child);
@@ -486,7 +462,7 @@ void begin_custom(CustomScanState* node, EState* estate, int flags) {
 }
 
 TupleTableSlot* exec_custom(CustomScanState* node) {
-    BatchScan* state = state_of(node);
+    auto* state = static_cast<BatchScan*>(node);
     if (state->next_row == state->row_count) {
         state->next_row = state->row_count = 0;
         if (state->has_parameters) restore_parameters(state);
@@ -510,7 +486,7 @@ TupleTableSlot* exec_custom(CustomScanState* node) {
 }
 
 void rescan_custom(CustomScanState* node) {
-    BatchScan* state = state_of(node);
+    auto* state = static_cast<BatchScan*>(node);
     ExecClearTuple(state->stored);
     ExecClearTuple(state->result);
     state->next_row = state->row_count = 0;
@@ -521,7 +497,7 @@ void rescan_custom(CustomScanState* node) {
 }
 
 void end_custom(CustomScanState* node) {
-    BatchScan* state = state_of(node);
+    auto* state = static_cast<BatchScan*>(node);
     stop_giving(state);
     state->row_count = state->next_row = 0;
     for (int i = 0; i < state->index_count; ++i)
@@ -531,7 +507,7 @@ void end_custom(CustomScanState* node) {
 }
 
 void explain_custom(CustomScanState* node, List*, ExplainState* es) {
-    const BatchScan* state = state_of(node);
+    const auto* state = static_cast<const BatchScan*>(node);
     const List* told = reinterpret_cast<const CustomScan*>(node->ss.ps.plan)->custom_private;
     const List* indexes = static_cast<const List*>(lsecond(told));
     List* names = NIL;
@@ -558,25 +534,9 @@ void explain_custom(CustomScanState* node, List*, ExplainState* es) {
     }
 }
 
-const CustomExecMethods exec_methods = [] {
-    CustomExecMethods methods = {};
-    methods.CustomName = "Ivfpq Batch";
-    methods.BeginCustomScan = begin_custom;
-    methods.ExecCustomScan = exec_custom;
-    methods.EndCustomScan = end_custom;
-    methods.ReScanCustomScan = rescan_custom;
-    methods.ExplainCustomScan = explain_custom;
-    return methods;
-}();
-
-Node* create_state(CustomScan*) {
-    auto* state = static_cast<BatchScan*>(palloc0(sizeof(BatchScan)));
-    NodeSetTag(state, T_CustomScanState);
-    state->custom.methods = &exec_methods;
-    return reinterpret_cast<Node*>(state);
-}
-
-const CustomScanMethods scan_methods = {"Ivfpq Batch", create_state};
+constexpr CustomExecMethods exec_methods = custom_exec_methods(
+    batch_scan_name, begin_custom, exec_custom, end_custom, rescan_custom, explain_custom);
+const CustomScanMethods scan_methods = custom_scan_methods<BatchScan, exec_methods>;
 
 // --- binding custom scans to index scans
 
@@ -584,7 +544,7 @@ void begin_giving(BatchScan* state) {
     state->next = giving;
     giving = state;
     state->callback = {stop_giving, state, nullptr};
-    MemoryContextRegisterResetCallback(state->custom.ss.ps.state->es_query_cxt, &state->callback);
+    MemoryContextRegisterResetCallback(state->ss.ps.state->es_query_cxt, &state->callback);
 }
 
 bool find_joins(PlanState* node, void*) {
@@ -593,7 +553,7 @@ bool find_joins(PlanState* node, void*) {
         PlanState* outer = outerPlanState(node);
         if (IsA(outer, CustomScanState) &&
             reinterpret_cast<CustomScanState*>(outer)->methods == &exec_methods) {
-            BatchScan* state = state_of(reinterpret_cast<CustomScanState*>(outer));
+            BatchScan* state = reinterpret_cast<BatchScan*>(outer);
             // A subplan is met twice.
             if (!state->join && bind_scan(state, reinterpret_cast<NestLoopState*>(node)))
                 begin_giving(state);
@@ -636,14 +596,7 @@ List* make_batch_private(List* indexes, bool on_device) {
 }
 
 Plan* make_batch_scan(List* target, List* custom_private, Plan* child) {
-    CustomScan* scan = makeNode(CustomScan);
-    scan->scan.plan.targetlist = target;
-    scan->custom_plans = list_make1(child);
-    scan->custom_scan_tlist = static_cast<List*>(copyObjectImpl(child->targetlist));
-    scan->custom_private = custom_private;
-    scan->flags = compat_custom_projects;
-    scan->methods = &scan_methods;
-    return &scan->scan.plan;
+    return &make_custom_scan(target, list_make1(child), custom_private, &scan_methods)->scan.plan;
 }
 
 void install_join_executor() {

@@ -22,6 +22,7 @@
 #include "extension/scan/limit.h"
 #include "extension/service/client.h"
 #include "extension/settings.h"
+#include "extension/util/custom_scan.h"
 
 extern "C" {
 #include "access/relation.h"
@@ -224,8 +225,8 @@ Path* with_child(const Parent* path, Path* Parent::*child, Path* other,
     return reinterpret_cast<Path*>(copy);
 }
 
-// The path with ordered scans in place of those that have a bitmap, too (bitmap/): a batch checks
-// conditions on rows.
+// The path with ordered scans in place of those that have a bitmap, too (conditions/): a batch
+// checks conditions on rows.
 Path* without_bitmaps(Path* path) {
     const auto change = [path]<typename Parent>(Path* Parent::*child, auto change_costs) {
         auto* parent = reinterpret_cast<Parent*>(path);
@@ -326,24 +327,16 @@ Plan* plan_custom_path(PlannerInfo*, RelOptInfo*, CustomPath* path, List* target
     return make_batch_scan(target, path->custom_private, static_cast<Plan*>(linitial(children)));
 }
 
-const CustomPathMethods path_methods = {"Ivfpq Batch", plan_custom_path, nullptr};
+const CustomPathMethods path_methods = {batch_scan_name, plan_custom_path, nullptr};
 
-Path* make_custom_path(Path* outer, List* scans, double start, bool on_device) {
-    CustomPath* path = makeNode(CustomPath);
-    path->path = *outer;
-    path->path.type = T_CustomPath;
-    path->path.pathtype = T_CustomScan;
-    path->path.parallel_aware = path->path.parallel_safe = false;
-    path->path.parallel_workers = 0;
+Path* make_batch_path(Path* outer, List* scans, double start, bool on_device) {
+    CustomPath* path = make_custom_path(list_make1(outer), &path_methods);
     path->path.startup_cost += start;
     path->path.total_cost += start + outer->rows * 2 * cpu_tuple_cost;
-    path->flags = compat_custom_projects;
-    path->custom_paths = list_make1(outer);
     List* indexes = NIL;
     for (const ListCell* cell = list_head(scans); cell; cell = lnext(scans, cell))
         indexes = lappend_oid(indexes, static_cast<IndexPath*>(lfirst(cell))->indexinfo->indexoid);
     path->custom_private = make_batch_private(indexes, on_device);
-    path->methods = &path_methods;
     return &path->path;
 }
 
@@ -404,7 +397,7 @@ void add_device_path(const Join& join, Path* outer, Path* inner, List* scans, do
     if (on_device >= batched * by_scans) return;
     // No row comes before nearly all of the work is done.
     constexpr double first = 0.95;
-    add_nested_loop(join, outer, inner, make_custom_path(outer, scans, 0, true),
+    add_nested_loop(join, outer, inner, make_batch_path(outer, scans, 0, true),
                     on_device / by_scans, first);
 }
 
@@ -430,7 +423,7 @@ void add_batch_path(const Join& join, Path* outer, Path* inner, List* scans, dou
     }
     // The first rows come with the first batch, a part of all.
     constexpr double first_part = 0.1;
-    add_nested_loop(join, outer, inner, make_custom_path(outer, scans, start, false), share,
+    add_nested_loop(join, outer, inner, make_batch_path(outer, scans, start, false), share,
                     first_part);
 }
 

@@ -50,8 +50,8 @@ RowFilter wanted_filter(IndexScanDesc scan, const Conditions& conditions);
 // The plan's estimate of the share of rows that pass the scan's keys; 0: it has none.
 double planned_share(IndexScanDesc scan);
 
-// Rows of a bitmap of other indexes, which a custom scan above the scan has found (bitmap/). Told
-// before the scan begins; the next rescan may have others.
+// Rows of a bitmap of other indexes, which a custom scan above the scan has found (conditions/).
+// Told before the scan begins; the next rescan may have others.
 struct BitmapOfScan {
     const RowSet* rows;    // null: the scan searches all rows of the table
     double passing_share;  // of the rows searched: that which passes the filters; 0: unknown
@@ -62,7 +62,7 @@ void set_bitmap(const IndexScanState* scan, const BitmapOfScan& bitmap);
 inline constexpr char bitmap_scan_name[] = "Ivfpq Bitmap";
 
 // A condition that a custom scan above the scan has found: a key of the scan beside its own
-// (join/semi_join.h). Told before the scan begins; the next rescan may have another.
+// (conditions/). Told before the scan begins; the next rescan may have another.
 void set_further_key(const IndexScanState* scan, const ScanKeyData* key);
 inline constexpr char semi_join_name[] = "Ivfpq Semi Join";
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "extension/am/bitmap_costs.h"
-#include "extension/am/callbacks.h"
-#include "extension/bitmap/bitmap_scan.h"
+#include "extension/conditions/bitmap_scan.h"
+#include "extension/conditions/condition_scan.h"
 #include "extension/scan/limit.h"
 #include "extension/table/planned.h"
 
@@ -23,24 +23,6 @@ namespace {
 set_rel_pathlist_hook_type previous_hook = nullptr;
 
 // --- paths
-
-bool is_ordered_path(const Path* path) {
-    if (!IsA(path, IndexPath) || path->pathtype != T_IndexScan || path->param_info) return false;
-    const IndexPath* index = reinterpret_cast<const IndexPath*>(path);
-    // What an index cannot answer, it prices at infinity.
-    return path->pathkeys != NIL && list_length(index->indexorderbys) == 1 &&
-           compat_is_cost_function(index->indexinfo, ivfpq_cost) &&
-           std::isfinite(index->indextotalcost);
-}
-
-List* ordered_paths(const RelOptInfo* relation) {
-    List* paths = NIL;
-    for (const ListCell* cell = list_head(relation->pathlist); cell;
-         cell = lnext(relation->pathlist, cell))
-        if (is_ordered_path(static_cast<const Path*>(lfirst(cell))))
-            paths = lappend(paths, lfirst(cell));
-    return paths;
-}
 
 // Indexes that may have a bitmap for conditions of the table.
 List* bitmap_indexes(const RelOptInfo* relation) {
@@ -171,16 +153,11 @@ Plan* plan_custom_path(PlannerInfo* root, RelOptInfo* relation, CustomPath* path
     const auto* heap = castNode(BitmapHeapScan, lsecond(children));
     const PlannedBitmap bitmap(heap_path, relation);
     const BitmapCosts costs(root, ordered, bitmap.rows);
-    search->scan.plan.startup_cost = std::max(0.0, path->path.startup_cost - bitmap.cost);
-    search->scan.plan.total_cost = std::max(0.0, path->path.total_cost - bitmap.cost);
-    auto* scan = makeNode(CustomScan);
-    scan->scan.plan.targetlist = target;
+    set_search_costs(search, path, bitmap.cost);
+    CustomScan* scan = make_custom_scan(
+        target, list_make2(search, heap->scan.plan.lefttree),
+        make_bitmap_private(plan_ways(costs, relation, bitmap.rows)), &bitmap_scan_methods);
     scan->scan.scanrelid = relation->relid;
-    scan->custom_plans = list_make2(search, heap->scan.plan.lefttree);
-    scan->custom_scan_tlist = static_cast<List*>(copyObjectImpl(search->scan.plan.targetlist));
-    scan->custom_private = make_bitmap_private(plan_ways(costs, relation, bitmap.rows));
-    scan->flags = compat_custom_projects;
-    scan->methods = &bitmap_scan_methods;
     return &scan->scan.plan;
 }
 
@@ -195,21 +172,13 @@ void add_custom_path(PlannerInfo* root, RelOptInfo* relation, IndexPath* ordered
     constexpr double borders = 60000;
     way.startup += borders * cpu_operator_cost;
     way.total += borders * cpu_operator_cost;
-    CustomPath* path = makeNode(CustomPath);
-    path->path = ordered->path;
-    path->path.type = T_CustomPath;
-    path->path.pathtype = T_CustomScan;
-    path->path.parallel_aware = path->path.parallel_safe = false;
-    path->path.parallel_workers = 0;
+    CustomPath* path = make_custom_path(list_make2(ordered, heap_path), &path_methods);
     path->path.startup_cost = bitmap.cost + way.startup + relation->baserestrictcost.startup +
                               relation->reltarget->cost.startup;
     // What the executor takes for the rows is that of the ordered scan.
     path->path.total_cost =
         bitmap.cost + way.total + std::max(0.0, ordered->path.total_cost - ordered->indextotalcost);
     path->path.total_cost = std::max(path->path.total_cost, path->path.startup_cost);
-    path->flags = compat_custom_projects;
-    path->custom_paths = list_make2(ordered, heap_path);
-    path->methods = &path_methods;
     add_path(relation, &path->path);
 }
 
@@ -223,8 +192,7 @@ void add_custom_paths(PlannerInfo* root, RelOptInfo* relation) {
     BitmapHeapPath* bitmap = make_bitmap_path(root, relation);
     if (!bitmap) return;
     for (const ListCell* cell = list_head(ordered); cell; cell = lnext(ordered, cell))
-        if (!static_cast<IndexPath*>(lfirst(cell))->indexinfo->hypothetical)
-            add_custom_path(root, relation, static_cast<IndexPath*>(lfirst(cell)), bitmap);
+        add_custom_path(root, relation, static_cast<IndexPath*>(lfirst(cell)), bitmap);
 }
 
 void set_paths(PlannerInfo* root, RelOptInfo* relation, Index number, RangeTblEntry* entry) {

@@ -3,12 +3,12 @@
 //   SELECT ... FROM items WHERE tags @> '{7}' ORDER BY embedding <-> $1 LIMIT 10
 //
 // Where another index has the condition, PostgreSQL makes a bitmap of the rows that pass: by one
-// index of any kind, or by several (BitmapAnd, BitmapOr). The planner hook (plan.cpp) adds a custom
-// scan with two children, that bitmap and the ordered scan of an ivfpq index. The custom scan
-// (execute.cpp) has the bitmap made, and gives its rows to the ordered scan as one more condition
-// (scan/row_set.h); then it passes the ordered scan's rows on. The ordered scan still has all of
-// WHERE as its filter: so lossy pages, policies of row security, visibility, and rechecks of rows
-// that were locked are its own, as without a bitmap.
+// index of any kind, or by several (BitmapAnd, BitmapOr). The planner hook (bitmap_plan.cpp) adds a
+// custom scan with two children, that bitmap and the ordered scan of an ivfpq index. The custom
+// scan (bitmap_execute.cpp) has the bitmap made, and gives its rows to the ordered scan as one more
+// condition (scan/row_set.h); then it passes the ordered scan's rows on. The ordered scan still has
+// all of WHERE as its filter: so lossy pages, policies of row security, visibility, and rechecks of
+// rows that were locked are its own, as without a bitmap.
 //
 // When the bitmap is there, the custom scan knows how many rows pass, and chooses the way that
 // costs least: few rows are read and sorted, without the lists; where most pass, they are filtered

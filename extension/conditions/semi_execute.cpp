@@ -1,18 +1,16 @@
 // The custom scan of a semi-join: reads the keys, tells the ordered scan, and passes on its rows
 // that have one of them.
-//
-// The keys stay for the rescans that do not change their parameters.
 
 #include <algorithm>
 
 #include "extension/scan/limit.h"
-#include "extension/join/semi_join.h"
+#include "extension/conditions/condition_scan.h"
+#include "extension/conditions/semi_join.h"
 #include "extension/types/attribute.h"
 
 extern "C" {
 #include "access/skey.h"
 #include "executor/executor.h"
-#include "nodes/plannodes.h"
 #include "utils/array.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -25,25 +23,16 @@ namespace pgwarp {
 
 namespace {
 
-struct SemiJoinScan {
-    CustomScanState custom;
+struct SemiJoinScan : ConditionScan {
     SemiJoinPlan plan;
-    PlanState* search;      // the ordered scan
-    PlanState* source;      // of the keys
-    MemoryContext context;  // of the keys
     SortSupportData order;
     int16 length;  // of the type
     bool by_value;
     char align;
-    Datum* keys;  // sorted, each once; null: they have to be read
+    Datum* keys;  // sorted, each once
     Size count;
     ScanKeyData condition;
-    bool told;  // the ordered scan has the condition
 };
-
-SemiJoinScan* state_of(CustomScanState* node) {
-    return reinterpret_cast<SemiJoinScan*>(node);
-}
 
 // --- keys
 
@@ -106,26 +95,24 @@ void make_condition(SemiJoinScan* state) {
         static_cast<StrategyNumber>(AttributeStrategy::equal), state->plan.type,
         state->plan.collation, get_opcode(state->plan.equality), PointerGetDatum(array));
     MemoryContextSwitchTo(before);
+    state->made = true;
 }
 
 void begin_search(SemiJoinScan* state) {
     state->told = true;
-    if (!state->keys) {
+    if (!state->made) {
         read_keys(state);
         make_condition(state);
     }
-    set_further_key(reinterpret_cast<IndexScanState*>(state->search), &state->condition);
+    set_further_key(state->search, &state->condition);
 }
 
 // --- the custom scan
 
 void begin_custom(CustomScanState* node, EState* estate, int flags) {
-    SemiJoinScan* state = state_of(node);
-    const auto* scan = reinterpret_cast<const CustomScan*>(node->ss.ps.plan);
-    state->plan = semi_join_plan_of(scan);
-    state->search = ExecInitNode(static_cast<Plan*>(linitial(scan->custom_plans)), estate, flags);
-    state->source = ExecInitNode(static_cast<Plan*>(lsecond(scan->custom_plans)), estate, flags);
-    node->custom_ps = list_make2(state->search, state->source);
+    auto* state = static_cast<SemiJoinScan*>(node);
+    begin_children(state, estate, flags);
+    state->plan = semi_join_plan_of(reinterpret_cast<const CustomScan*>(node->ss.ps.plan));
     state->context =
         AllocSetContextCreate(estate->es_query_cxt, "ivfpq semi-join", ALLOCSET_DEFAULT_SIZES);
     get_typlenbyvalalign(state->plan.type, &state->length, &state->by_value, &state->align);
@@ -139,87 +126,38 @@ void begin_custom(CustomScanState* node, EState* estate, int flags) {
 TupleTableSlot* next_row(SemiJoinScan* state) {
     if (state->count == 0) return nullptr;
     while (true) {
-        TupleTableSlot* row = ExecProcNode(state->search);
+        TupleTableSlot* row = ExecProcNode(&state->search->ss.ps);
         if (TupIsNull(row)) return nullptr;
         bool is_null;
         const Datum value =
             slot_getattr(row, static_cast<AttrNumber>(state->plan.column), &is_null);
         if (!is_null && has_key(state, value)) return row;
-        InstrCountFiltered1(&state->custom.ss.ps, 1);
+        InstrCountFiltered1(&state->ss.ps, 1);
     }
 }
 
 TupleTableSlot* exec_custom(CustomScanState* node) {
-    SemiJoinScan* state = state_of(node);
-    TupleTableSlot* slot = node->ss.ss_ScanTupleSlot;
-    ProjectionInfo* projection = node->ss.ps.ps_ProjInfo;
+    auto* state = static_cast<SemiJoinScan*>(node);
     if (!state->told) begin_search(state);
-    TupleTableSlot* row = next_row(state);
-    ExecClearTuple(slot);
-    if (!row) return projection ? ExecClearTuple(projection->pi_state.resultslot) : slot;
-    // Expressions over this node's rows were made for virtual tuples.
-    const int count = slot->tts_tupleDescriptor->natts;
-    slot_getallattrs(row);
-    std::copy_n(row->tts_values, count, slot->tts_values);
-    std::copy_n(row->tts_isnull, count, slot->tts_isnull);
-    ExecStoreVirtualTuple(slot);
-    if (!projection) return slot;
-    ExprContext* context = node->ss.ps.ps_ExprContext;
-    ResetExprContext(context);
-    context->ecxt_scantuple = slot;
-    return ExecProject(projection);
-}
-
-void rescan_custom(CustomScanState* node) {
-    SemiJoinScan* state = state_of(node);
-    ExecClearTuple(node->ss.ss_ScanTupleSlot);
-    if (node->ss.ps.chgParam) {
-        UpdateChangedParamSet(state->search, node->ss.ps.chgParam);
-        UpdateChangedParamSet(state->source, node->ss.ps.chgParam);
-    }
-    // The ordered scan drops what it has of the keys before these go.
-    ExecReScan(state->search);
-    if (state->source->chgParam) state->keys = nullptr;
-    state->told = false;
-}
-
-void end_custom(CustomScanState* node) {
-    SemiJoinScan* state = state_of(node);
-    ExecEndNode(state->search);
-    ExecEndNode(state->source);
+    return project_row(node, next_row(state));
 }
 
 void explain_custom(CustomScanState* node, List*, ExplainState* es) {
-    const SemiJoinScan* state = state_of(node);
-    const auto* search = reinterpret_cast<const IndexScan*>(state->search->plan);
+    const auto* state = static_cast<const SemiJoinScan*>(node);
+    const auto* search = reinterpret_cast<const IndexScan*>(state->search->ss.ps.plan);
     char* column =
         get_attname(search->indexid, static_cast<AttrNumber>(state->plan.attribute), true);
     if (column) ExplainPropertyText("Column", column, es);
-    if (es->analyze && state->keys)
+    if (es->analyze && state->made)
         ExplainPropertyInteger("Keys", nullptr, static_cast<int64>(state->count), es);
 }
 
-const CustomExecMethods exec_methods = [] {
-    CustomExecMethods methods = {};
-    methods.CustomName = semi_join_name;
-    methods.BeginCustomScan = begin_custom;
-    methods.ExecCustomScan = exec_custom;
-    methods.EndCustomScan = end_custom;
-    methods.ReScanCustomScan = rescan_custom;
-    methods.ExplainCustomScan = explain_custom;
-    return methods;
-}();
-
-Node* create_state(CustomScan*) {
-    auto* state = static_cast<SemiJoinScan*>(palloc0(sizeof(SemiJoinScan)));
-    NodeSetTag(state, T_CustomScanState);
-    state->custom.methods = &exec_methods;
-    return reinterpret_cast<Node*>(state);
-}
+constexpr CustomExecMethods exec_methods = custom_exec_methods(
+    semi_join_name, begin_custom, exec_custom, end_children, rescan_children, explain_custom);
 
 }  // namespace
 
-const CustomScanMethods semi_join_methods = {semi_join_name, create_state};
+const CustomScanMethods semi_join_methods = custom_scan_methods<SemiJoinScan, exec_methods>;
 
 List* make_semi_join_private(const SemiJoinPlan& plan) {
     return list_make2(list_make3_int(plan.column, plan.key_column, plan.attribute),

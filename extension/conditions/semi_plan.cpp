@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "extension/am/bitmap_costs.h"
-#include "extension/am/callbacks.h"
-#include "extension/join/semi_join.h"
+#include "extension/conditions/condition_scan.h"
+#include "extension/conditions/semi_join.h"
 #include "extension/scan/limit.h"
 #include "extension/types/attribute.h"
 
@@ -32,11 +32,16 @@ struct SemiJoin {
     const OpExpr* condition;
 };
 
-// A column, maybe of a type that its own is stored like.
-bool is_column(const Expr* expression) {
+// The column itself, which a side's rows have, without a cast to a type that is stored alike.
+const Expr* column_of(const Expr* expression) {
     while (IsA(expression, RelabelType))
         expression = reinterpret_cast<const RelabelType*>(expression)->arg;
-    return IsA(expression, Var) && reinterpret_cast<const Var*>(expression)->varattno > 0;
+    return expression;
+}
+
+bool is_column(const Expr* expression) {
+    const Expr* column = column_of(expression);
+    return IsA(column, Var) && reinterpret_cast<const Var*>(column)->varattno > 0;
 }
 
 bool is_of(const Expr* expression, const RelOptInfo* relation, PlannerInfo* root) {
@@ -101,13 +106,6 @@ AttrNumber place_in(const List* target, const Expr* expression) {
     elog(ERROR, "a side of a semi-join lacks its column");
 }
 
-// The column itself, which a side's rows have.
-const Expr* column_of(const Expr* expression) {
-    while (IsA(expression, RelabelType))
-        expression = reinterpret_cast<const RelabelType*>(expression)->arg;
-    return expression;
-}
-
 Plan* plan_custom_path(PlannerInfo*, RelOptInfo*, CustomPath* path, List* target, List*,
                        List* children) {
     auto* search = castNode(IndexScan, linitial(children));
@@ -122,18 +120,9 @@ Plan* plan_custom_path(PlannerInfo*, RelOptInfo*, CustomPath* path, List* target
     plan.equality = lsecond_oid(numbers);
     plan.collation = lthird_oid(numbers);
     plan.type = exprType(reinterpret_cast<const Node*>(column));
-    // The ordered scan has one condition more than its path had.
-    search->scan.plan.plan_rows = path->path.rows;
-    search->scan.plan.startup_cost = std::max(0.0, path->path.startup_cost - keys->total_cost);
-    search->scan.plan.total_cost = std::max(0.0, path->path.total_cost - keys->total_cost);
-    auto* scan = makeNode(CustomScan);
-    scan->scan.plan.targetlist = target;
-    scan->custom_plans = children;
-    scan->custom_scan_tlist = static_cast<List*>(copyObjectImpl(search->scan.plan.targetlist));
-    scan->custom_private = make_semi_join_private(plan);
-    scan->flags = compat_custom_projects;
-    scan->methods = &semi_join_methods;
-    return &scan->scan.plan;
+    set_search_costs(search, path, keys->total_cost);
+    return &make_custom_scan(target, children, make_semi_join_private(plan), &semi_join_methods)
+                ->scan.plan;
 }
 
 const CustomPathMethods path_methods = {semi_join_name, plan_custom_path, nullptr};
@@ -142,15 +131,9 @@ void add_path_of(PlannerInfo* root, RelOptInfo* relation, const RelOptInfo* oute
                  IndexPath* ordered, const SemiJoin& join, int attribute) {
     const double share = std::clamp(relation->rows / std::max(outer->rows, 1.0), 1e-9, 1.0);
     const KeyedCost cost = cost_with_keys(root, ordered, share, relation->rows);
-    CustomPath* path = makeNode(CustomPath);
-    path->path = ordered->path;
-    path->path.type = T_CustomPath;
-    path->path.pathtype = T_CustomScan;
+    CustomPath* path = make_custom_path(list_make2(ordered, keys), &path_methods);
     path->path.parent = relation;
     path->path.pathtarget = relation->reltarget;
-    path->path.param_info = nullptr;
-    path->path.parallel_aware = path->path.parallel_safe = false;
-    path->path.parallel_workers = 0;
     path->path.rows = relation->rows;
     // Keys are sorted, and rows' values looked up.
     const double sort = 2 * cpu_operator_cost * std::log2(keys->rows + 2);
@@ -160,22 +143,11 @@ void add_path_of(PlannerInfo* root, RelOptInfo* relation, const RelOptInfo* oute
         std::max(path->path.startup_cost,
                  before + cost.total + relation->rows * (cpu_tuple_cost + sort) +
                      std::max(0.0, ordered->path.total_cost - ordered->indextotalcost) * share);
-    path->flags = compat_custom_projects;
-    path->custom_paths = list_make2(ordered, keys);
     path->custom_private =
         list_make3(join.column, join.key,
                    list_make3_oid(static_cast<Oid>(attribute), join.condition->opno,
                                   join.condition->inputcollid));
-    path->methods = &path_methods;
     add_path(relation, &path->path);
-}
-
-bool is_ordered_path(const Path* path) {
-    if (!IsA(path, IndexPath) || path->pathtype != T_IndexScan || path->param_info) return false;
-    const IndexPath* index = reinterpret_cast<const IndexPath*>(path);
-    return path->pathkeys != NIL && list_length(index->indexorderbys) == 1 &&
-           compat_is_cost_function(index->indexinfo, ivfpq_cost) &&
-           !index->indexinfo->hypothetical && std::isfinite(index->indextotalcost);
 }
 
 void add_paths(PlannerInfo* root, RelOptInfo* relation, const RelOptInfo* outer,
@@ -195,11 +167,9 @@ void add_paths(PlannerInfo* root, RelOptInfo* relation, const RelOptInfo* outer,
         !list_member(inner->reltarget->exprs, column_of(join.key)) ||
         !list_member(outer->reltarget->exprs, column_of(join.column)))
         return;
-    for (const ListCell* cell = list_head(outer->pathlist); cell;
-         cell = lnext(outer->pathlist, cell)) {
-        auto* path = static_cast<Path*>(lfirst(cell));
-        if (!is_ordered_path(path)) continue;
-        auto* ordered = reinterpret_cast<IndexPath*>(path);
+    const List* paths = ordered_paths(outer);
+    for (const ListCell* cell = list_head(paths); cell; cell = lnext(paths, cell)) {
+        auto* ordered = static_cast<IndexPath*>(lfirst(cell));
         const int attribute = attribute_of_index(ordered->indexinfo, join);
         if (attribute > 0) add_path_of(root, relation, outer, keys, ordered, join, attribute);
     }
