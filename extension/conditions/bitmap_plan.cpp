@@ -24,44 +24,35 @@ set_rel_pathlist_hook_type previous_hook = nullptr;
 
 // --- paths
 
-// Indexes that may have a bitmap for conditions of the table.
+// The indexes that may have a bitmap for conditions of the table, copied without plain index scans.
 List* bitmap_indexes(const RelOptInfo* relation) {
     List* indexes = NIL;
     for (const ListCell* cell = list_head(relation->indexlist); cell;
          cell = lnext(relation->indexlist, cell)) {
         const auto* index = lfirst_node(IndexOptInfo, cell);
-        if (index->amhasgetbitmap) indexes = lappend(indexes, lfirst(cell));
+        if (!index->amhasgetbitmap) continue;
+        IndexOptInfo* copy = makeNode(IndexOptInfo);
+        *copy = *index;
+        copy->amhasgettuple = false;
+        indexes = lappend(indexes, copy);
     }
     return indexes;
 }
 
 // PostgreSQL's bitmap path for the table's conditions; null: it has none. The planner drops one
-// that costs more than another path, so it is made again, without plain index scans and without
-// joins.
-BitmapHeapPath* make_bitmap_path(PlannerInfo* root, RelOptInfo* relation) {
+// that costs more than another path, so it is made again for a copy of the relation, without plain
+// index scans and joins.
+BitmapHeapPath* make_bitmap_path(PlannerInfo* root, const RelOptInfo* relation) {
     List* const indexes = bitmap_indexes(relation);
     if (indexes == NIL) return nullptr;
-    const RelOptInfo kept = *relation;
-    List* scannable = NIL;
-    for (const ListCell* cell = list_head(indexes); cell; cell = lnext(indexes, cell)) {
-        auto* index = lfirst_node(IndexOptInfo, cell);
-        if (index->amhasgettuple) scannable = lappend(scannable, index);
-        index->amhasgettuple = false;
-    }
-    relation->indexlist = indexes;
-    relation->pathlist = relation->partial_pathlist = relation->joininfo = NIL;
-    relation->has_eclass_joins = relation->consider_parallel = false;
-    create_index_paths(root, relation);
-    const List* const found = relation->pathlist;
-    relation->indexlist = kept.indexlist;
-    relation->pathlist = kept.pathlist;
-    relation->partial_pathlist = kept.partial_pathlist;
-    relation->joininfo = kept.joininfo;
-    relation->has_eclass_joins = kept.has_eclass_joins;
-    relation->consider_parallel = kept.consider_parallel;
-    for (const ListCell* cell = list_head(scannable); cell; cell = lnext(scannable, cell))
-        lfirst_node(IndexOptInfo, cell)->amhasgettuple = true;
-    for (const ListCell* cell = list_head(found); cell; cell = lnext(found, cell)) {
+    RelOptInfo* copy = makeNode(RelOptInfo);
+    *copy = *relation;
+    copy->indexlist = indexes;
+    copy->pathlist = copy->partial_pathlist = copy->joininfo = NIL;
+    copy->has_eclass_joins = copy->consider_parallel = false;
+    create_index_paths(root, copy);
+    for (const ListCell* cell = list_head(copy->pathlist); cell;
+         cell = lnext(copy->pathlist, cell)) {
         Path* path = static_cast<Path*>(lfirst(cell));
         if (IsA(path, BitmapHeapPath) && !path->param_info)
             return reinterpret_cast<BitmapHeapPath*>(path);

@@ -44,12 +44,6 @@ bool is_column(const Expr* expression) {
     return IsA(column, Var) && reinterpret_cast<const Var*>(column)->varattno > 0;
 }
 
-bool is_of(const Expr* expression, const RelOptInfo* relation, PlannerInfo* root) {
-    const Relids relids =
-        pull_varnos(root, const_cast<Node*>(reinterpret_cast<const Node*>(expression)));
-    return bms_is_subset(relids, relation->relids);
-}
-
 // Keys are sorted, and rows' values looked up, by the type's usual order: the operator has to be
 // the equality of that.
 bool compares_in_order(const OpExpr* condition, Oid type) {
@@ -58,22 +52,19 @@ bool compares_in_order(const OpExpr* condition, Oid type) {
 }
 
 // Whether the restrictions of a join are one equality of a column of each side.
-bool find_condition(PlannerInfo* root, const List* restrictions, const RelOptInfo* outer,
-                    const RelOptInfo* inner, SemiJoin* join) {
+bool find_condition(const List* restrictions, const RelOptInfo* outer, SemiJoin* join) {
     if (list_length(restrictions) != 1) return false;
     const auto* restriction = linitial_node(RestrictInfo, restrictions);
-    if (restriction->pseudoconstant || !IsA(restriction->clause, OpExpr)) return false;
+    // A binary operator, with another side of the join on each of its sides.
+    if (!restriction->can_join) return false;
     const auto* condition = reinterpret_cast<const OpExpr*>(restriction->clause);
-    if (list_length(condition->args) != 2) return false;
     auto* left = static_cast<Expr*>(linitial(condition->args));
     auto* right = static_cast<Expr*>(lsecond(condition->args));
     if (!is_column(left) || !is_column(right)) return false;
-    if (is_of(left, outer, root) && is_of(right, inner, root))
+    if (bms_is_subset(restriction->left_relids, outer->relids))
         *join = {left, right, condition};
-    else if (is_of(right, outer, root) && is_of(left, inner, root))
-        *join = {right, left, condition};
     else
-        return false;
+        *join = {right, left, condition};
     const Oid type = exprType(reinterpret_cast<const Node*>(join->column));
     return type == exprType(reinterpret_cast<const Node*>(join->key)) &&
            compares_in_order(condition, type);
@@ -163,7 +154,7 @@ void add_paths(PlannerInfo* root, RelOptInfo* relation, const RelOptInfo* outer,
     SemiJoin join;
     Path* keys = inner->cheapest_total_path;
     if (!keys || PATH_REQ_OUTER(keys) || !bms_is_empty(outer->lateral_relids) ||
-        !find_condition(root, extra->restrictlist, outer, inner, &join) ||
+        !find_condition(extra->restrictlist, outer, &join) ||
         !list_member(inner->reltarget->exprs, column_of(join.key)) ||
         !list_member(outer->reltarget->exprs, column_of(join.column)))
         return;
