@@ -296,29 +296,25 @@ double exceeded_by(const double* counts, double share) {
     return error_of_bin(bin + 1 - std::min(part, 1.0));
 }
 
-CodeErrors measured_errors(const CurveTally& tally) {
+// Octaves with few neighbors count together with the next nearer ones.
+CodeErrors measured_errors(const CurveGrid& grid, const CurveTally& tally) {
+    const auto sum = [](const double* counts) {
+        return std::accumulate(counts, counts + error_bins, 0.0);
+    };
+    double all = 0;
+    for (const auto& counts : tally.errors) all += sum(counts);
+    if (all == 0) return {};
+    // Errors that a hundredth of the neighbors exceeds are told by ten.
+    const double enough = std::min(1000.0, all);
     CodeErrors errors = {};
-    for (int k = 0; k < RecallCurve::ks; ++k)
-        for (int i = 0; i < CodeErrors::shares && tally.all.wanted[k] > 0; ++i) {
-            const double share = std::exp2(-(i + 1));
-            errors.beyond_row[k][i] =
-                static_cast<float>(exceeded_by(tally.errors[k].beyond_row, share));
-            errors.beyond_code[k][i] =
-                static_cast<float>(exceeded_by(tally.errors[k].beyond_code, share));
-        }
-    return errors;
-}
-
-// Octaves with few neighbors have what those have that are about as far.
-ErrorsByDistance measured_errors_by_distance(const CurveGrid& grid, const CurveTally& tally) {
-    constexpr double enough = 1000;
-    ErrorsByDistance errors = {};
+    double counts[error_bins] = {};
     int measured = 0;
     for (int octave = distance_octaves - 1; octave >= 0; --octave) {
-        const double* counts = tally.errors_by_distance[octave];
-        const bool many = std::accumulate(counts, counts + error_bins, 0.0) >= enough;
+        for (int bin = 0; bin < error_bins; ++bin) counts[bin] += tally.errors[octave][bin];
+        // The last one has all that are nearer.
+        if (measured == CodeErrors::octaves - 1 && octave > 0) continue;
+        const bool many = sum(counts) >= enough;
         if (measured == 0 && !many) continue;
-        if (measured == ErrorsByDistance::octaves) break;
         if (measured == 0)
             errors.farthest =
                 grid.nearest * static_cast<float>(std::exp2(octave + 0.5 - usual_octave));
@@ -326,12 +322,13 @@ ErrorsByDistance measured_errors_by_distance(const CurveGrid& grid, const CurveT
         if (many) {
             for (int i = 0; i < CodeErrors::shares; ++i)
                 beyond[i] = static_cast<float>(exceeded_by(counts, std::exp2(-(i + 1))));
+            std::fill_n(counts, error_bins, 0.0);
         } else {
             std::copy_n(errors.beyond[measured - 1], CodeErrors::shares, beyond);
         }
         ++measured;
     }
-    for (; measured > 0 && measured < ErrorsByDistance::octaves; ++measured)
+    for (; measured > 0 && measured < CodeErrors::octaves; ++measured)
         std::copy_n(errors.beyond[measured - 1], CodeErrors::shares, errors.beyond[measured]);
     return errors;
 }
@@ -405,8 +402,7 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally) {
     curve.steps = grid.steps;
     std::copy_n(grid.probes, grid.steps, curve.probes);
     if (tally.all.wanted[0] == 0) return measured;
-    measured.errors = measured_errors(tally);
-    measured.errors_by_distance = measured_errors_by_distance(grid, tally);
+    measured.errors = measured_errors(grid, tally);
     measured.usual = measured_usual(grid, tally);
     measured.usual_shares = measured_shares(tally);
     const CurveEffort& effort = tally.effort;

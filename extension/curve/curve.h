@@ -15,7 +15,6 @@ inline constexpr uint32 curve_trial_queries = 32;
 struct MeasuredCurve {
     RecallCurve curve;
     CodeErrors errors;
-    ErrorsByDistance errors_by_distance;
     UsualQueries usual;
     UsualShares usual_shares;
 };
@@ -26,7 +25,6 @@ MeasuredCurve measure_curve(Relation index, const MetaPage& meta, const CurveQue
 inline void set_curve(MetaPage* meta, const MeasuredCurve& measured) {
     meta->curve = measured.curve;
     meta->errors = measured.errors;
-    meta->errors_by_distance = measured.errors_by_distance;
     meta->usual = measured.usual;
     meta->usual_shares = measured.usual_shares;
     meta->list_rule = list_rule;

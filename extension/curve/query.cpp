@@ -393,30 +393,17 @@ int error_bin(double error) {
     return error_bins_of_sign + (error > 0 ? bin : -bin);
 }
 
-// The codes of the k nearest rows, compared with the k-th row and with the k-th nearest code.
-void count_errors(const Neighbors& n, uint32 k, double kth_code, double shift,
-                  CodeErrorBins* bins) {
-    const uint32 rows = std::min(k, n.count);
-    for (uint32 i = 0; i < rows; ++i) {
-        if (n.list_rank[i] == not_there || std::isnan(n.distance[i])) continue;
-        const double kth_row = n.exact[rows - 1];
-        const double code = n.distance[i] + shift;
-        // A code that is so near is found in any case.
-        const double root = code > 0 ? std::sqrt(code) : INFINITY;
-        ++bins->beyond_row[error_bin((n.distance[i] - kth_row) / root)];
-        ++bins->beyond_code[error_bin((n.distance[i] - kth_code) / root)];
-    }
-}
-
 // The codes of all neighbors, each compared with itself.
-void count_errors_by_distance(const Neighbors& n, double unit, double shift, CurveTally* tally) {
+void count_errors(const Neighbors& n, double unit, double shift, CurveTally* tally) {
     for (uint32 i = 0; i < n.count; ++i) {
         if (n.list_rank[i] == not_there || std::isnan(n.distance[i])) continue;
         const double code = n.distance[i] + shift;
-        const double octave = usual_octave + std::log2((n.exact[i] + shift) / unit);
-        if (!(code > 0) || !(octave >= 0) || octave >= distance_octaves) continue;
-        ++tally->errors_by_distance[static_cast<int>(octave)]
-                                   [error_bin((n.distance[i] - n.exact[i]) / std::sqrt(code))];
+        const double exact = n.exact[i] + shift;
+        const double octave = exact > 0 ? usual_octave + std::log2(exact / unit) : 0;
+        // A code at no distance is found in any case.
+        const double error = code > 0 ? (n.distance[i] - n.exact[i]) / std::sqrt(code) : 0;
+        ++tally->errors[static_cast<int>(std::clamp(octave, 0.0, distance_octaves - 1.0))]
+                       [error_bin(error)];
     }
 }
 
@@ -540,10 +527,8 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
         const uint32 rows = std::min(RecallCurve::k_values[k], n->count);
         const float kth = walk.near.distance_of(rows);
         count_usual(k, kth, ranked.terms[ranked.order[0]], walked.shift, tally);
-        if (std::isfinite(kth)) count_errors(*n, rows, kth, walked.shift, &tally->errors[k]);
     }
-    count_errors_by_distance(*n, double{grid.nearest} * distance_unit(walked.shift), walked.shift,
-                             tally);
+    count_errors(*n, double{grid.nearest} * distance_unit(walked.shift), walked.shift, tally);
     if (query.self != 0)
         count_outside(*n, walked, behind, all_codes, &walk.outside,
                       first ? tally->whole_outside : tally->outside);

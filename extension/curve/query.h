@@ -83,13 +83,7 @@ inline constexpr int error_bins = 2 * error_bins_of_sign + 1;
 inline constexpr double error_octaves = 0.125;
 inline constexpr double least_error = 0x1p-32;
 
-struct CodeErrorBins {
-    double beyond_row[error_bins];
-    double beyond_code[error_bins];
-};
-
-// Errors of codes by the neighbor's own distance: octaves around the usual distance of the nearest
-// list.
+// By the neighbor's distance: octaves around the usual distance of the nearest list.
 inline constexpr int distance_octaves = 16;
 inline constexpr int usual_octave = 11;
 
@@ -103,8 +97,7 @@ struct OutsideCounts {
 
 struct CurveTally {
     CurveCounts all;
-    CodeErrorBins errors[RecallCurve::ks];
-    double errors_by_distance[distance_octaves][error_bins];
+    double errors[distance_octaves][error_bins];
     // What rows are like as queries (UsualQueries), counted as errors are.
     double radius[RecallCurve::ks][error_bins];
     double share_of_radius[RecallCurve::ks][error_bins];

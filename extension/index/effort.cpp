@@ -73,21 +73,6 @@ class MeasuredRecall {
     // The radius that hardly any row exceeds, and the share of it that its nearest list is at.
     float usual_radius() const { return between_logs(meta_.usual.radius); }
     float usual_share() const { return between_logs(meta_.usual_shares.of_radius); }
-    // Errors of codes that this share of the k nearest rows exceeds.
-    Effort::Errors code_errors(double share) const {
-        const auto of = [&](const auto& errors) {
-            return static_cast<float>(between([&](int k) { return error_of(errors[k], share); }));
-        };
-        return {of(meta_.errors.beyond_row), of(meta_.errors.beyond_code)};
-    }
-    // The same of any neighbor, by its distance.
-    Effort::FarErrors far_errors(double share) const {
-        Effort::FarErrors errors = {meta_.errors_by_distance.farthest, {}};
-        for (int i = 0; i < ErrorsByDistance::octaves; ++i)
-            errors.beyond[i] =
-                static_cast<float>(error_of(meta_.errors_by_distance.beyond[i], share));
-        return errors;
-    }
 
   private:
     static constexpr uint32 last_factor = RecallCurve::factors - 1;
@@ -99,10 +84,6 @@ class MeasuredRecall {
     float between_logs(const float* of_k) const {
         return static_cast<float>(
             std::exp(between([&](int k) { return std::log(std::max(of_k[k], 1e-30f)); })));
-    }
-    static double error_of(const float* errors, double share) {
-        return between_places(-std::log2(share) - 1, CodeErrors::shares,
-                              [errors](int place) { return double{errors[place]}; });
     }
     double measured(int k, uint32 step, uint32 factor) const {
         const uint16 recall =
@@ -194,9 +175,7 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, bool with_conditions) {
     effort.candidates = static_cast<uint32>(
         std::ceil(candidate_factor(measured, point, missed) * RecallCurve::wanted(k)));
     effort.by_error = true;
-    effort.errors = measured.code_errors(missed);
-    effort.far_errors = measured.far_errors(missed);
-    effort.own_errors = meta.errors_by_distance;
+    effort.errors = meta.errors;
     effort.missed = static_cast<float>(missed);
     return effort;
 }
@@ -346,9 +325,8 @@ double expected_candidates(const MetaPage& meta, double wanted, double nearest,
         distances[i] =
             radii.radius(nearest * static_cast<double>(i + 1) / static_cast<double>(rows));
     const double kth = distances[rows - 1];
-    const CodeReach codes(effort, kth, static_cast<float>(radii.unit()), true);
-    const double reach =
-        codes.by_wanted_rows(rows, kth, [&distances](Size i) { return distances[i]; });
+    const CodeReach codes(effort, kth, static_cast<float>(radii.unit()));
+    const double reach = codes.by_rows(rows, [&distances](Size i) { return distances[i]; });
     return std::max(least, radii.rows_within(reach));
 }
 

@@ -4,9 +4,9 @@
 // allows to miss a share; three tenths of it go to codes, the rest to lists.
 // - Lists: the smallest threshold whose measured recall is surely high enough
 //   (kernels/list_plan.h).
-// - Candidates: one is ranked while its distance by code, less the error that codes of the k
-//   nearest rows have in all but that part of them, is below the exact distance of the k-th row
-//   found so far. A device that has refinements ranks by these all that it keeps.
+// - Candidates: they are ranked, nearest by code first, until codes of the k nearest rows found so
+//   far would be behind, by the errors that codes have, in no more than that part of them. A device
+//   that has refinements ranks by these all that it keeps.
 #pragma once
 
 #include <algorithm>
@@ -24,22 +24,10 @@ struct Effort {
     uint32 candidates;            // that are ranked: the mean, as measured
     float threshold;              // 0: every query takes `probes` lists
     OutsideQueries outside = {};  // for inner products as shares of the shift
-    // Errors of codes with that confidence: of k rows (CodeErrors), and of any neighbor
-    // (ErrorsByDistance). Not by errors: `candidates` are ranked.
+    // Not by errors: `candidates` are ranked.
     bool by_error = false;
-    struct Errors {
-        float beyond_row;
-        float beyond_code;
-    };
-    struct FarErrors {
-        float farthest;
-        float beyond[ErrorsByDistance::octaves];
-    };
-    Errors errors = {};
-    FarErrors far_errors = {};
-    // The distribution of the errors of any neighbor, and the share of the rows that codes may
-    // miss.
-    ErrorsByDistance own_errors = {};
+    CodeErrors errors = {};
+    // The share of the wanted rows that codes may miss.
     float missed = 0;
 };
 
@@ -101,45 +89,34 @@ double between_places(double place, int count, Figure figure) {
 // miss.
 class CodeReach {
   public:
-    // `kth_code`: the distance of the k-th nearest code, which is the radius. Of the k nearest
-    // rows, those that are nearer than the k-th have more room to err: nobody knows how much where
-    // others than the wanted rows are among them (`last`), dead ones or such that do not pass; and
-    // the less, the farther away the query is than rows are from each other, as all are about as
-    // far then.
-    CodeReach(const Effort& effort, double kth_code, float shift, bool last)
-        : effort_(effort),
-          errors_(effort.errors),
-          kth_code_(kth_code),
-          radius_(kth_code / distance_unit(shift)) {
-        const double times = growth(radius_ / effort.outside.radius);
-        if (!last && times == 1) return;
-        const auto far = static_cast<float>(far_error(effort.far_errors, radius_));
-        const auto of = [&](float error) {
-            return last ? far : std::min(static_cast<float>(times) * error, far);
-        };
-        errors_ = {of(errors_.beyond_row), of(errors_.beyond_code)};
+    // `kth`: the distance of the k-th nearest row found so far, or of the k-th nearest code. Codes
+    // err as those of neighbors at that distance do.
+    CodeReach(const Effort& effort, double kth, float shift) : missed_(effort.missed), kth_(kth) {
+        const CodeErrors& errors = effort.errors;
+        const double radius = kth / distance_unit(shift);
+        const double octave =
+            radius > 0 ? std::log2(errors.farthest / radius) : CodeErrors::octaves;
+        for (int i = 0; i < CodeErrors::shares; ++i)
+            errors_[i] = growth(radius / errors.farthest) *
+                         between_places(octave, CodeErrors::octaves,
+                                        [&](int place) { return double{errors.beyond[place][i]}; });
+        error_ = between_places(-std::log2(missed_) - 1, CodeErrors::shares,
+                                [this](int place) { return errors_[place]; });
     }
-    // By the k-th row found so far.
-    double by_row(double kth) const { return reach(kth, errors_.beyond_row); }
     // By the k wanted rows found so far, whose distances tell how much room each has to err: up to
     // where codes miss no more of them than they may.
     template <class DistanceAt>
-    double by_wanted_rows(Size k, double kth, DistanceAt distance_at) const {
-        const double allowed = double{effort_.missed} * static_cast<double>(k);
-        float errors[CodeErrors::shares];
-        for (int i = 0; i < CodeErrors::shares; ++i)
-            errors[i] = static_cast<float>(
-                at_distance(effort_.own_errors.farthest, radius_,
-                            [&](int octave) { return effort_.own_errors.beyond[octave][i]; }));
+    double by_rows(Size k, DistanceAt distance_at) const {
+        const double allowed = missed_ * static_cast<double>(k);
         const auto misses_more = [&](double reach) {
             double missed = 0;
             for (Size i = 0; i < k && missed <= allowed; ++i)
-                missed += share_beyond(errors, (reach - distance_at(i)) / std::sqrt(reach));
+                missed += share_beyond((reach - distance_at(i)) / std::sqrt(reach));
             return missed > allowed;
         };
-        // With the greatest error, the last row alone is missed no more often.
-        double far = by_row(kth);
-        double near = std::min(kth, far);
+        // The last row alone is missed no more often.
+        double far = reach(error_);
+        double near = std::min(kth_, far);
         for (int step = 0; step < 10 && near < far; ++step) {
             const double middle = (near + far) / 2;
             (middle > 0 && !misses_more(middle) ? far : near) = middle;
@@ -156,45 +133,32 @@ class CodeReach {
     }
 
   private:
-    // By how much errors are greater than those of rows, at this many times their radius.
-    static double growth(double radius) {
+    // By how much errors are greater at this many times the distance of neighbors.
+    static double growth(double times) {
         constexpr double most = 2;
-        return std::clamp(radius, 1.0, most);
+        return std::clamp(times, 1.0, most);
     }
-    // Of rows at this distance: between those of the two octaves.
-    template <class OfOctave>
-    static double at_distance(double farthest, double radius, OfOctave error_of) {
-        constexpr int octaves = ErrorsByDistance::octaves;
-        const double octave = radius > 0 ? std::log2(farthest / radius) : octaves;
-        return between_places(octave, octaves, error_of) * growth(radius / farthest);
-    }
-    static double far_error(const Effort::FarErrors& errors, double radius) {
-        return at_distance(errors.farthest, radius,
-                           [&errors](int octave) { return double{errors.beyond[octave]}; });
-    }
-    double beyond_code(double times) const {
-        return std::max(kth_code_, reach(kth_code_, times * errors_.beyond_code));
-    }
-    // A code at this distance is by the error beyond `kth` (CodeErrors).
-    static double reach(double kth, double error) {
-        const double root = (error + std::sqrt(error * error + 4 * std::max(kth, 0.0))) / 2;
+    double beyond_code(double times) const { return std::max(kth_, reach(times * error_)); }
+    // A code at this distance is by the error beyond the k-th (CodeErrors).
+    double reach(double error) const {
+        const double root = (error + std::sqrt(error * error + 4 * std::max(kth_, 0.0))) / 2;
         return root > 0 ? root * root : 0;
     }
 
     // The share of rows whose code is farther than their distance by more than this.
-    static double share_beyond(const float* errors, double error) {
-        if (!(error > errors[0])) return 1;
+    double share_beyond(double error) const {
+        if (!(error > errors_[0])) return 1;
         int i = 0;
-        while (i + 1 < CodeErrors::shares && errors[i + 1] < error) ++i;
+        while (i + 1 < CodeErrors::shares && errors_[i + 1] < error) ++i;
         const double part =
-            i + 1 < CodeErrors::shares ? (error - errors[i]) / (errors[i + 1] - errors[i]) : 1;
+            i + 1 < CodeErrors::shares ? (error - errors_[i]) / (errors_[i + 1] - errors_[i]) : 1;
         return (1 - part / 2) / (2 << i);
     }
 
-    const Effort& effort_;
-    Effort::Errors errors_;
-    double kth_code_;
-    double radius_;
+    double missed_;
+    double kth_;
+    double errors_[CodeErrors::shares];
+    double error_;  // that no more than the missed rows exceed
 };
 // Candidates that a search keeps of its lists: more than most queries rank, as a query that ranks
 // them all has to search again.
@@ -209,7 +173,7 @@ Size count_worth_ranking(Size count, Size k, const Effort& effort, float shift,
                          DistanceAt distance_at) {
     if (!effort.by_error) return std::min<Size>(count, std::max<Size>(effort.candidates, k));
     if (count < k) return count;
-    const double reach = CodeReach(effort, distance_at(k - 1), shift, false).by_code();
+    const double reach = CodeReach(effort, distance_at(k - 1), shift).by_code();
     Size worth = k;
     while (worth < count && distance_at(worth) <= reach) ++worth;
     return worth;
@@ -220,18 +184,14 @@ Size count_worth_ranking(Size count, Size k, const Effort& effort, float shift,
 // infinity: rows are lacking. The others as for CodeReach.
 template <class DistanceAt>
 double ranking_reach(const Effort& effort, Metric metric, Size k, double kth,
-                     DistanceAt distance_at, double kth_code, float shift, bool last) {
+                     DistanceAt distance_at, float shift) {
     if (!effort.by_error) return -std::numeric_limits<double>::infinity();
     if (std::isinf(kth)) return kth;
     const auto by_code = [&](double exact) {
         return normalizes(metric) ? 2 * exact : exact + double{shift};
     };
-    const CodeReach codes(effort, kth_code, shift, last);
-    const double reach =
-        last
-            ? codes.by_wanted_rows(k, by_code(kth), [&](Size i) { return by_code(distance_at(i)); })
-            : codes.by_row(by_code(kth));
-    return reach - double{shift};
+    const CodeReach codes(effort, by_code(kth), shift);
+    return codes.by_rows(k, [&](Size i) { return by_code(distance_at(i)); }) - double{shift};
 }
 // Whether candidates beyond those that were kept, which are this near at best, may be within reach.
 // Where rows are lacking, others look for them.

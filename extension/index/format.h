@@ -162,26 +162,17 @@ struct RecallCurve {
 };
 static_assert(sizeof(RecallCurve) == 40 + 8 * 20 + 3 * 4 * 4 * 20 + 2 * 2 * 4 * 20 * 14);
 
-// By how much codes place the k nearest rows too far away: (C - x) / sqrt(C), where C is the
-// squared distance of such a row by its code. x is that of the k-th nearest row, or of the k-th
-// nearest code. The i-th of these is exceeded by 2^-(i + 1) of the rows. Measured with the curve,
-// by list_rule 4 and later.
+// By how much codes place neighbors too far away: (C - x) / sqrt(C), where x is the squared
+// distance of a neighbor, and C that by its code. The i-th of these is exceeded by 2^-(i + 1) of
+// the neighbors that have a distance of `farthest`, half of it, a quarter and so on. Few neighbors
+// are farther away. Measured with the curve, by list_rule 7 and later.
 struct CodeErrors {
-    static constexpr int shares = 14;
-    float beyond_row[RecallCurve::ks][shares];
-    float beyond_code[RecallCurve::ks][shares];
-};
-static_assert(sizeof(CodeErrors) == 2 * 4 * 4 * 14);
-
-// By how much codes place any neighbor too far away, against its own distance. These have that
-// (squared) distance, half of it, a quarter and so on. `farthest`: few neighbors are farther away.
-// Measured with the curve, by list_rule 7 and later.
-struct ErrorsByDistance {
     static constexpr int octaves = 8;
+    static constexpr int shares = 14;
     float farthest;
-    float beyond[octaves][CodeErrors::shares];
+    float beyond[octaves][shares];
 };
-static_assert(sizeof(ErrorsByDistance) == 4 + 4 * 8 * 14);
+static_assert(sizeof(CodeErrors) == 4 + 4 * 8 * 14);
 
 // What rows of the table are like as queries: measured with the curve, by list_rule 3 and later.
 // Squared distances; for inner products, as shares of the shift (kernels/list_plan.h).
@@ -265,11 +256,11 @@ struct MetaPage {
     union {
         FirstCurve first_curve;  // before version 5
         struct {                 // from then on; zero if nothing was measured
-            uint8 unused[sizeof(FirstCurve) - sizeof(ErrorsByDistance) - sizeof(CodeErrors) -
-                         sizeof(UsualShares)];
-            ErrorsByDistance errors_by_distance;
-            UsualShares usual_shares;
+            uint8 unused[sizeof(FirstCurve) - sizeof(CodeErrors) - sizeof(UsualShares) -
+                         sizeof(float[112])];
             CodeErrors errors;
+            UsualShares usual_shares;
+            float unused_errors[112];  // list_rules 4 to 7 measured more
         };
     };
 

@@ -296,17 +296,12 @@ double kth_distance(const NearestRows& found, uint32 query) {
 }
 
 // Of a query with candidates, by the rows found so far.
-double reach_of(const Search& search, const Block& block, uint32 place) {
-    const uint32 query = block.queries[place];
-    const PartCandidate* mine = block.found + Size{place} * block.room;
-    const Size radius = std::min<Size>(block.counts[place], search.limit);
-    const float shift = shift_of(search, query);
+double reach_of(const Search& search, uint32 query) {
     const NearestRows& found = *search.found;
     return ranking_reach(
         search.effort, search.largest->metric, found.k, kth_distance(found, query),
         [&](Size i) { return found.rows[Size{query} * found.k + i].distance; },
-        double{mine[radius - 1].distance} + shift, shift,
-        found.k < search.limit || found.dropped[query] > 0);
+        shift_of(search, query));
 }
 
 // Adds candidates [ranked, worth) of each query, and visits their rows.
@@ -354,7 +349,7 @@ void rank_block(const Search& search, const Block& block, Size first, uint32* un
             // The query has no candidate, or none in the last portion.
             if (ranked[place] == ends[place]) continue;
             ranked[place] = ends[place];
-            const double reach = reach_of(search, block, place);
+            const double reach = reach_of(search, block.queries[place]);
             ends[place] = next_portion(ranked[place], block.counts[place], search.limit, reach,
                                        [mine](Size i) { return double{mine[i].distance}; });
             more |= ends[place] > ranked[place];

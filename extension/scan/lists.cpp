@@ -145,7 +145,7 @@ void tighten_selection(const ScanState* s, QueryWalk* walk, CandidateSelection* 
     const Size k = walk->walk.plan().k;
     const double kth = walk->common ? walk->common->kth : selection->distance_of(k);
     if (std::isinf(kth)) return;
-    const CodeReach reach(*walk->effort, kth + shift, shift, wants_last(s));
+    const CodeReach reach(*walk->effort, kth + shift, shift);
     selection->tighten(reach.kept() - shift, walk->least);
     walk->tightened_at = std::max(walk->tightened_at, selection->count());
 }

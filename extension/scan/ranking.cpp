@@ -213,11 +213,6 @@ Size visits_of_round(const ScanSearch& search) {
     return search.count > 1 ? search.k : std::max<Size>(goal.least_rows, goal.limit);
 }
 
-bool wants_last(const ScanState* s) {
-    return (s->goal.least_rows > 0 && s->goal.least_rows < s->goal.limit) ||
-           s->round.passing.count < s->round.visited.count;
-}
-
 void rank_or_refine(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
     if (!s->refined.used || !refine_candidates(scan, s, candidates, count))
         rank_candidates(scan, s, candidates, count);
@@ -289,17 +284,13 @@ void rank_until_sure(const ScanSearch& search, RankedPart* parts, int count, boo
     const float shift = code_shift(largest);
     // A round that goes on begins with one candidate.
     Size end = std::min(order.count, goes_on ? 1 : std::max<Size>(k, 1) + known);
-    if (end > 0 && !goes_on)
-        largest->goal.kth_code =
-            order.items[std::min(end, std::max<Size>(k, 1)) - 1].distance + shift;
     double kth, reach;  // infinity: the search lacks rows
     const auto look_further = [&] {
         const NearestDistances nearest = nearest_distances(search, k, parts[0].have_places);
         kth = nearest.kth;
-        const bool last = std::any_of(search.parts, search.parts + search.count, wants_last);
         reach = ranking_reach(
             effort, largest->meta.metric, k, kth, [&nearest](Size i) { return nearest.items[i]; },
-            largest->goal.kth_code, shift, last);
+            shift);
         if (nearest.items) pfree(nearest.items);
         end = next_portion(order.at, order.count, k, reach,
                            [&order](Size i) { return order.items[i].distance; });

@@ -57,7 +57,6 @@ struct RoundGoal {
     Size least_rows;    // first round's minimum, so that LIMIT rows come in order; 0: unknown
     Size candidates;    // that the next walk keeps
     Effort effort;      // for `limit` rows; its threshold is for lists as they are now
-    double kth_code;    // distance of the k-th nearest code, with the shift
     double growth;      // of the lists since they were measured
     bool probes_given;  // by ivfpq.probes, as the scan began
 };
@@ -397,10 +396,8 @@ double kth_distance(const ScanSearch& search, Size k, bool by_refinements);
 // Rows that the round shall find: LIMIT, or as many as are expected to be fetched.
 Size wanted_of_round(const ScanState* s);
 Size wanted_of_round(const ScanSearch& search);
-// Whether some of the nearest rows are not wanted: those that are may be the last of them.
 // How many rows are visited where candidates wait.
 Size visits_of_round(const ScanSearch& search);
-bool wants_last(const ScanState* s);
 // Candidates of a part, nearest by code first.
 struct RankedPart {
     ScanState* s;
