@@ -336,8 +336,8 @@ CodeErrors measured_errors(const CurveGrid& grid, const CurveTally& tally) {
 // The share of the rows that may be taken for queries unlike rows, by each of two signs.
 constexpr double few_rows = 0.05;
 
-// The threshold with which rows without their own list find nearly all that they want, times the
-// share that they miss.
+// The threshold with which rows without their own list surely find nearly all that they want, times
+// the share that they miss.
 float outside_threshold(const OutsideCounts& counts) {
     // Where nearly all are found, few misses say little of the threshold.
     constexpr double most = 0.95;
@@ -345,7 +345,9 @@ float outside_threshold(const OutsideCounts& counts) {
     double before = 0;  // recall
     for (int t = 0; t < tried_thresholds && counts.queries > 0; ++t) {
         if (counts.cut[t] > few_cut * counts.queries) break;
-        const double recall = counts.hits[t] / counts.queries;
+        const double measured = counts.hits[t] / counts.queries;
+        const double error = std::sqrt(measured * (1 - measured) / counts.queries);
+        const double recall = measured - error;
         const bool enough = recall >= most;
         const double part = enough && t > 0 ? (most - before) / (recall - before) : 1;
         const double threshold = std::exp(std::log(tried_threshold(t - 1)) * (1 - part) +
