@@ -34,7 +34,7 @@ namespace pgwarp {
 
 // Thresholds are those of one rule. An index keeps the number of the rule that it was measured
 // with: raise it with every change of scores, of the radius, of waves or of the errors of codes.
-inline constexpr uint8_t list_rule = 7;
+inline constexpr uint8_t list_rule = 8;
 
 // When a query is not like rows, and what it needs then. With the shift.
 struct OutsideQueries {

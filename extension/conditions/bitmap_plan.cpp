@@ -25,7 +25,7 @@ set_rel_pathlist_hook_type previous_hook = nullptr;
 // --- paths
 
 // The indexes that may have a bitmap for conditions of the table, copied without plain index scans.
-List* bitmap_indexes(const RelOptInfo* relation) {
+List* bitmap_indexes(RelOptInfo* relation) {
     List* indexes = NIL;
     for (const ListCell* cell = list_head(relation->indexlist); cell;
          cell = lnext(relation->indexlist, cell)) {
@@ -33,6 +33,7 @@ List* bitmap_indexes(const RelOptInfo* relation) {
         if (!index->amhasgetbitmap) continue;
         IndexOptInfo* copy = makeNode(IndexOptInfo);
         *copy = *index;
+        copy->rel = relation;
         copy->amhasgettuple = false;
         indexes = lappend(indexes, copy);
     }
@@ -43,11 +44,10 @@ List* bitmap_indexes(const RelOptInfo* relation) {
 // that costs more than another path, so it is made again for a copy of the relation, without plain
 // index scans and joins.
 BitmapHeapPath* make_bitmap_path(PlannerInfo* root, const RelOptInfo* relation) {
-    List* const indexes = bitmap_indexes(relation);
-    if (indexes == NIL) return nullptr;
     RelOptInfo* copy = makeNode(RelOptInfo);
     *copy = *relation;
-    copy->indexlist = indexes;
+    copy->indexlist = bitmap_indexes(copy);
+    if (copy->indexlist == NIL) return nullptr;
     copy->pathlist = copy->partial_pathlist = copy->joininfo = NIL;
     copy->has_eclass_joins = copy->consider_parallel = false;
     create_index_paths(root, copy);

@@ -1,7 +1,7 @@
 // What the custom scans of this folder share. Each has two children: the ordered scan of an ivfpq
-// index, and a source that a further condition of the ordered scan is made from, before the ordered
-// scan begins. The source is a bitmap of other indexes (bitmap_scan.h), or has the keys of a
-// semi-join (semi_join.h).
+// index, and a source, which is read first and gives the ordered scan a further condition. The
+// source is a bitmap of other indexes (bitmap_scan.h), or has the keys of a semi-join
+// (semi_join.h).
 #pragma once
 
 #include "extension/util/custom_scan.h"
@@ -19,8 +19,8 @@ namespace pgwarp {
 // The index paths of a table, of ivfpq indexes, that have rows in the order of a distance.
 List* ordered_paths(const RelOptInfo* table);
 
-// Gives the ordered scan the rows of the custom scan's path, and its costs but those of the source:
-// the path of the ordered scan lacked the condition.
+// Sets the ordered scan's rows and costs to those of the custom path, less those of the source: its
+// own path was priced without the condition.
 void set_search_costs(IndexScan* search, const CustomPath* path, Cost source);
 
 // --- the executor

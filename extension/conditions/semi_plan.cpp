@@ -55,7 +55,8 @@ bool compares_in_order(const OpExpr* condition, Oid type) {
 bool find_condition(const List* restrictions, const RelOptInfo* outer, SemiJoin* join) {
     if (list_length(restrictions) != 1) return false;
     const auto* restriction = linitial_node(RestrictInfo, restrictions);
-    // A binary operator, with another side of the join on each of its sides.
+    // A binary operator with different relations on its sides. That these are the sides of the join
+    // is known when both have the columns (add_paths).
     if (!restriction->can_join) return false;
     const auto* condition = reinterpret_cast<const OpExpr*>(restriction->clause);
     auto* left = static_cast<Expr*>(linitial(condition->args));

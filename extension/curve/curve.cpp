@@ -304,14 +304,14 @@ CodeErrors measured_errors(const CurveGrid& grid, const CurveTally& tally) {
     double all = 0;
     for (const auto& counts : tally.errors) all += sum(counts);
     if (all == 0) return {};
-    // Errors that a hundredth of the neighbors exceeds are told by ten.
+    // Of 1,000 neighbors, ten exceed the error that a hundredth exceeds.
     const double enough = std::min(1000.0, all);
     CodeErrors errors = {};
     double counts[error_bins] = {};
     int measured = 0;
     for (int octave = distance_octaves - 1; octave >= 0; --octave) {
         for (int bin = 0; bin < error_bins; ++bin) counts[bin] += tally.errors[octave][bin];
-        // The last one has all that are nearer.
+        // The last entry counts all nearer octaves together.
         if (measured == CodeErrors::octaves - 1 && octave > 0) continue;
         const bool many = sum(counts) >= enough;
         if (measured == 0 && !many) continue;

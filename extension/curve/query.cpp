@@ -399,11 +399,12 @@ void count_errors(const Neighbors& n, double unit, double shift, CurveTally* tal
         if (n.list_rank[i] == not_there || std::isnan(n.distance[i])) continue;
         const double code = n.distance[i] + shift;
         const double exact = n.exact[i] + shift;
-        const double octave = exact > 0 ? usual_octave + std::log2(exact / unit) : 0;
-        // A code at no distance is found in any case.
+        const double octave = usual_octave + std::log2(exact / unit);
+        // It is no number where the query is so long that the shift is infinite.
+        const double place = octave > 0 ? std::min(octave, distance_octaves - 1.0) : 0;
+        // A code at distance 0 is always among the nearest.
         const double error = code > 0 ? (n.distance[i] - n.exact[i]) / std::sqrt(code) : 0;
-        ++tally->errors[static_cast<int>(std::clamp(octave, 0.0, distance_octaves - 1.0))]
-                       [error_bin(error)];
+        ++tally->errors[static_cast<int>(place)][error_bin(error)];
     }
 }
 

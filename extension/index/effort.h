@@ -4,9 +4,9 @@
 // allows to miss a share; three tenths of it go to codes, the rest to lists.
 // - Lists: the smallest threshold whose measured recall is surely high enough
 //   (kernels/list_plan.h).
-// - Candidates: they are ranked, nearest by code first, until codes of the k nearest rows found so
-//   far would be behind, by the errors that codes have, in no more than that part of them. A device
-//   that has refinements ranks by these all that it keeps.
+// - Candidates: they are ranked, nearest by code first. Ranking ends where the errors of codes say
+//   that of the k nearest rows found so far, no more than that part would have a code farther away.
+//   A device that has refinements ranks by these all that it keeps.
 #pragma once
 
 #include <algorithm>
@@ -73,8 +73,8 @@ inline void scale_thresholds(Effort* effort, double times) {
     effort->outside.threshold *= static_cast<float>(times);
 }
 
-// Between the figures of the two places that this one is between; beyond all, that of the first or
-// the last. The place may be no number: those of damaged pages.
+// Interpolates between the figures of the two whole places around this one; outside, takes the
+// first or the last. A damaged page may make the place NaN.
 template <class Figure>
 double between_places(double place, int count, Figure figure) {
     const double inside = place > 0 ? std::min(place, count - 1.0) : 0;
@@ -89,22 +89,25 @@ double between_places(double place, int count, Figure figure) {
 // miss.
 class CodeReach {
   public:
-    // `kth`: the distance of the k-th nearest row found so far, or of the k-th nearest code. Codes
-    // err as those of neighbors at that distance do.
+    // `kth`: the distance of the k-th nearest row found so far, or of the k-th nearest code. Errors
+    // are taken to be those of neighbors at that distance.
     CodeReach(const Effort& effort, double kth, float shift) : missed_(effort.missed), kth_(kth) {
         const CodeErrors& errors = effort.errors;
         const double radius = kth / distance_unit(shift);
         const double octave =
             radius > 0 ? std::log2(errors.farthest / radius) : CodeErrors::octaves;
-        for (int i = 0; i < CodeErrors::shares; ++i)
-            errors_[i] = growth(radius / errors.farthest) *
-                         between_places(octave, CodeErrors::octaves,
-                                        [&](int place) { return double{errors.beyond[place][i]}; });
+        const double times = growth(radius / errors.farthest);
+        for (int i = 0; i < CodeErrors::shares; ++i) {
+            const double error = between_places(octave, CodeErrors::octaves, [&](int place) {
+                return double{errors.beyond[place][i]};
+            });
+            errors_[i] = error > 0 ? times * error : error;
+        }
         error_ = between_places(-std::log2(missed_) - 1, CodeErrors::shares,
                                 [this](int place) { return errors_[place]; });
     }
-    // By the k wanted rows found so far, whose distances tell how much room each has to err: up to
-    // where codes miss no more of them than they may.
+    // The least reach that is expected to miss no more of the k wanted rows found so far than codes
+    // may. A row that is nearer than the k-th has more room to err.
     template <class DistanceAt>
     double by_rows(Size k, DistanceAt distance_at) const {
         const double allowed = missed_ * static_cast<double>(k);
@@ -114,7 +117,7 @@ class CodeReach {
                 missed += share_beyond((reach - distance_at(i)) / std::sqrt(reach));
             return missed > allowed;
         };
-        // The last row alone is missed no more often.
+        // Here the k-th row is missed no more often than codes may miss rows, nearer ones less.
         double far = reach(error_);
         double near = std::min(kth_, far);
         for (int step = 0; step < 10 && near < far; ++step) {
@@ -123,23 +126,20 @@ class CodeReach {
         }
         return far;
     }
-    // Before any row was visited.
-    double by_code() const { return beyond_code(1); }
     // While lists are walked: candidates beyond this are dropped. A query that would rank them has
     // to walk again, so this is far.
     double kept() const {
         constexpr double times = 2;
-        return beyond_code(times);
+        return std::max(kth_, reach(times * error_));
     }
 
   private:
     // By how much errors are greater at this many times the distance of neighbors.
     static double growth(double times) {
         constexpr double most = 2;
-        return std::clamp(times, 1.0, most);
+        return times > 1 ? std::min(times, most) : 1;
     }
-    double beyond_code(double times) const { return std::max(kth_, reach(times * error_)); }
-    // A code at this distance is by the error beyond the k-th (CodeErrors).
+    // The distance by code C for which (C - kth) / sqrt(C) is this error.
     double reach(double error) const {
         const double root = (error + std::sqrt(error * error + 4 * std::max(kth_, 0.0))) / 2;
         return root > 0 ? root * root : 0;
@@ -165,18 +165,6 @@ class CodeReach {
 inline Size kept_candidates(const Effort& effort) {
     constexpr Size times = 4;
     return effort.by_error ? times * effort.candidates : effort.candidates;
-}
-// How many of these distances by code, nearest first, a query for k rows ranks before it knows a
-// row.
-template <class DistanceAt>
-Size count_worth_ranking(Size count, Size k, const Effort& effort, float shift,
-                         DistanceAt distance_at) {
-    if (!effort.by_error) return std::min<Size>(count, std::max<Size>(effort.candidates, k));
-    if (count < k) return count;
-    const double reach = CodeReach(effort, distance_at(k - 1), shift).by_code();
-    Size worth = k;
-    while (worth < count && distance_at(worth) <= reach) ++worth;
-    return worth;
 }
 
 // The distance by code, without the shift, up to which candidates are ranked, by the exact

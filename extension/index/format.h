@@ -163,9 +163,9 @@ struct RecallCurve {
 static_assert(sizeof(RecallCurve) == 40 + 8 * 20 + 3 * 4 * 4 * 20 + 2 * 2 * 4 * 20 * 14);
 
 // By how much codes place neighbors too far away: (C - x) / sqrt(C), where x is the squared
-// distance of a neighbor, and C that by its code. The i-th of these is exceeded by 2^-(i + 1) of
-// the neighbors that have a distance of `farthest`, half of it, a quarter and so on. Few neighbors
-// are farther away. Measured with the curve, by list_rule 7 and later.
+// distance of a neighbor, and C that by its code. Of neighbors that are about `farthest` / 2^o
+// away, a share of 2^-(i + 1) has a greater error than beyond[o][i]. Few neighbors are farther away
+// than `farthest`. Measured with the curve, by list_rule 8 and later.
 struct CodeErrors {
     static constexpr int octaves = 8;
     static constexpr int shares = 14;

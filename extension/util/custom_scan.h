@@ -32,7 +32,7 @@ constexpr CustomExecMethods custom_exec_methods(const char* name, auto begin, au
     return methods;
 }
 
-// The methods of a plan, whose nodes have a State: zero but for its methods.
+// Methods of a plan whose nodes have this State, zeroed but for `methods`.
 template <typename State, const CustomExecMethods& methods>
 constexpr CustomScanMethods custom_scan_methods = {
     methods.CustomName, [](CustomScan*) {

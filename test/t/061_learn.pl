@@ -129,4 +129,14 @@ like(value($node, $about), qr/^queries\|200\|/, 'and the index has its curve');
 compares($node, 't', 'v <-> vec(3, 8)', 'each row once');
 indexes_are_sound($node, 'all of it');
 
+# The query is so long that what is added to its distances is infinite, but not its products.
+value($node, <<'SQL');
+CREATE TABLE products (id int, v vector(8));
+INSERT INTO products SELECT i, ARRAY[i % 100 / 100.0, i % 37, i % 41, i % 43, i % 47, i % 53, i % 59, i % 61]::real[]::vector(8)
+	FROM generate_series(1, 2000) AS i;
+CREATE INDEX products_v ON products USING ivfpq (v vector_ip_ops) WITH (lists = 20);
+CREATE TABLE longest AS SELECT i AS id, '[3e37,0,0,0,0,0,0,0]'::vector(8) AS v FROM generate_series(1, 100) AS i;
+SQL
+is(value($node, "SELECT count(*) FROM ivfpq_learn('products_v', 'longest', 'v', 100)"), 4, 'an infinite shift');
+
 done_testing();
