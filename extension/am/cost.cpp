@@ -473,7 +473,7 @@ BitmapCosts::BitmapCosts(PlannerInfo* planner, IndexPath* ordered, double bitmap
 }
 
 BitmapCosts::Way BitmapCosts::of_lists(double bitmap_rows) const {
-    // A look-up in a hash table, in conditions on attributes.
+    // A look-up of a TID in the row set, in conditions on attributes.
     constexpr double look_up = 20;
     PassingShares some = shares;
     const double share = std::min(1.0, bitmap_rows / tuples);

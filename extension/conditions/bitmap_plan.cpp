@@ -71,7 +71,7 @@ struct PlannedBitmap {
         Selectivity share;
         cost_bitmap_tree_node(path->bitmapqual, &cost, &share);
         rows = std::max(1.0, share * relation->tuples);
-        // Copying a row's bit to a hash table.
+        // Copying a row's bit to the row set: not measured.
         cost += 0.1 * cpu_operator_cost * rows;
     }
 };
@@ -107,7 +107,8 @@ double border(const ComparedWays& from, const ComparedWays& to, double ComparedW
 
 // From the expected rows on, up to where most rows pass, and down to where few do.
 BitmapPlan plan_ways(const BitmapCosts& costs, const RelOptInfo* relation, double expected) {
-    // Each number takes some microseconds.
+    // Each number takes some microseconds. Between two, costs are about powers of the rows: see
+    // border().
     constexpr double step = 8;
     const double most = std::max(2.0, costs.tuples);
     const ComparedWays start(costs, std::clamp(expected, 1.0, most));

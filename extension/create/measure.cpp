@@ -169,8 +169,9 @@ const Neighbor* find_neighbors(Relation heap, Relation index, Metric metric,
 
 }  // namespace
 
-// As many as the comparison takes about a second for, but enough to measure with. Effort is chosen
-// by what is surely found, so with fewer queries it is greater.
+// As many products as one thread makes in two or three seconds, but enough queries to measure with:
+// in a large table these alone take longer. Effort is chosen by what is surely found, so with fewer
+// queries it is greater.
 uint32 most_queries(uint64 rows, uint32 dims) {
     constexpr double products = 0x1p34;
     constexpr uint32 enough = 256;

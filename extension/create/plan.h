@@ -5,8 +5,8 @@
 
 namespace pgwarp {
 
-// With fewer rows an index stays untrained, and its scans are exact. VACUUM trains only from more
-// rows on, so that the model is worth keeping.
+// With fewer rows an index stays untrained, and its scans are exact. VACUUM trains an index without
+// lists only from more rows on, so that the model is worth keeping.
 inline constexpr uint64 least_rows_to_train = 1000;
 inline constexpr uint64 least_rows_to_train_by_itself = 10000;
 

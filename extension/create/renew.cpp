@@ -108,9 +108,9 @@ bool empty_other_lists(Relation index, BufferAccessStrategy ring) {
 
 // Lists grow with the square root of the rows.
 constexpr double most_growth = 2.25;
-constexpr double least_growth = 0.25;
-// Of the squared distance of rows to their lists: a median of some tens of queries, which differs
-// by a half by chance.
+constexpr double least_growth = 0.25;  // too many lists cost pages, not recall: later than growth
+// Of the squared distance of rows to their lists, which is the median of curve_trial_queries
+// queries: at 1.5, chance made new lists.
 constexpr double most_drift = 4;
 
 bool have_outgrown(const MetaPage& meta, double entries) {
@@ -127,6 +127,7 @@ bool have_drifted(const MetaPage& meta) {
 // Whether the plan's number of lists differs from that of the index by enough to make new lists.
 bool plans_others(const TrainingPlan& plan, const MetaPage& meta) {
     const double times = static_cast<double>(plan.lists) / meta.lists;
+    // Less than 1.5, which most_growth gives: numbers of lists are rounded.
     constexpr double worth = 1.4;
     return times >= worth || times <= 1 / worth;
 }
@@ -214,6 +215,7 @@ void leave_row(Renewal* renewal, uint64 tid) {
 
 // Encodes the rows that a snapshot sees.
 void copy_rows(Renewal* renewal, TidSet* tids) {
+    // A snapshot that is held keeps rows of all tables from being removed.
     constexpr uint32 rows_a_snapshot = 10000;
     uint64 tid;
     bool more = next_tid(tids, &tid);

@@ -304,7 +304,7 @@ CodeErrors measured_errors(const CurveGrid& grid, const CurveTally& tally) {
     double all = 0;
     for (const auto& counts : tally.errors) all += sum(counts);
     if (all == 0) return {};
-    // Of 1,000 neighbors, ten exceed the error that a hundredth exceeds.
+    // A target of 0.99 asks for the error that three of 1,000 neighbors exceed.
     const double enough = std::min(1000.0, all);
     CodeErrors errors = {};
     double counts[error_bins] = {};

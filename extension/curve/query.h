@@ -83,8 +83,8 @@ inline constexpr int error_bins = 2 * error_bins_of_sign + 1;
 inline constexpr double error_octaves = 0.125;
 inline constexpr double least_error = 0x1p-32;
 
-// Errors are counted by the neighbor's distance: octaves around the usual distance of the nearest
-// list.
+// Errors are counted by the neighbor's squared distance, in octaves: from a 45th of the usual
+// distance of the nearest list to four times. What lies outside counts in the first or the last.
 inline constexpr int distance_octaves = 16;
 inline constexpr int usual_octave = 11;
 

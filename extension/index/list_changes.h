@@ -18,8 +18,8 @@ void unlock_lists_of_inserts(Relation index, LOCKMODE mode);
 void append_entry(Relation index, const MetaPage& meta, uint32 list, const Entry& entry);
 
 // Makes the lists of `next` the current ones, and adds these TIDs, at most most_left_tids, to the
-// pending list, in one WAL record. The lists before are the other lists then. The caller holds the
-// lock of inserts.
+// pending list, in one WAL record: one new page holds them. The lists before are the other lists
+// then. The caller holds the lock of inserts.
 inline constexpr uint32 most_left_tids = max_page_entries;
 void replace_lists(Relation index, const MetaPage& next, const uint64* tids, uint32 count);
 

@@ -278,7 +278,7 @@ double measure_growth(Relation index, const MetaPage& meta) {
     const double at_build = static_cast<double>(measured_rows(meta)) / capacity + meta.lists / 2.0;
     // Lists of one page, or pages with room that deleted entries left, are no growth.
     constexpr double by_chance = 1.2;
-    constexpr double most = 64;  // the table should be indexed again long before
+    constexpr double most = 64;  // VACUUM measures the curve anew long before
     const double growth = pages / std::max(at_build, 1.0);
     return growth < by_chance ? 1 : std::min(growth, most);
 }

@@ -43,8 +43,8 @@ class RowSetMaker {
         add_exact_page(from);
     }
 
-    // A search looks up the blocks of each entry: without a search among them, unless most of the
-    // table's have no page.
+    // A scan looks up the blocks of each entry. It needs no search among them if all of the table's
+    // are there, which may take this many times the memory.
     void end() {
         constexpr Size times = 8;
         const Size all = (Size{set_->end} + 63) / 64;
