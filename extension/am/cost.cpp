@@ -104,8 +104,6 @@ bool will_be_served(Relation index) {
 
 // The effort for a scan on this CPU.
 void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, ScanPlan* plan) {
-    // Estimates may be 0, and are divided by.
-    constexpr double least_share = 1e-9;
     const PassingShares& shares = wanted.shares;
     const double passing = std::max(shares.entries, least_share);
     const double share = std::max(shares.rows, least_share);
@@ -365,7 +363,7 @@ double share_of_parent(const PlannerInfo* root, const RelOptInfo* relation) {
            root->append_rel_array[top->relid])
         top = root->simple_rel_array[root->append_rel_array[top->relid]->parent_relid];
     if (top == relation || !(top->rows > 0)) return 1;
-    return std::clamp(relation->rows / top->rows, 1e-9, 1.0);
+    return std::clamp(relation->rows / top->rows, least_share, 1.0);
 }
 
 bool wants_null_vectors(const IndexPath* path) {
@@ -480,7 +478,7 @@ BitmapCosts::Way BitmapCosts::of_lists(double bitmap_rows) const {
     // Conditions on attributes may be about the same rows as the bitmap.
     some.conditions += look_up;
     some.entries = std::max(share * shares.entries, share * passing);
-    some.rows = std::min(1.0, share * passing / std::max(some.entries, 1e-9));
+    some.rows = std::min(1.0, share * passing / std::max(some.entries, least_share));
     const ScanCost cost = price(root, path, 1, some, false);
     return {cost.first, cost.startup, cost.all};
 }
@@ -488,7 +486,7 @@ BitmapCosts::Way BitmapCosts::of_lists(double bitmap_rows) const {
 BitmapCosts::Way BitmapCosts::of_all(double bitmap_rows) const {
     PassingShares all = shares;
     const double share = std::min(1.0, bitmap_rows / tuples) * passing;
-    all.rows = std::min(1.0, share / std::max(shares.entries, 1e-9));
+    all.rows = std::min(1.0, share / std::max(shares.entries, least_share));
     const ScanCost cost = price(root, path, 1, all, true);
     return {cost.first, cost.startup, cost.all};
 }

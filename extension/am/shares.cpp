@@ -61,7 +61,7 @@ PassingShares passing_shares(PlannerInfo* root, const IndexPath* path, Selectivi
     const double passing = std::max(1e-9, table_rows * selectivity * keys);
     shares.entries =
         shares.conditions > 0 ? std::min(1.0, passing / std::max(1.0, info->tuples)) : 1;
-    shares.rows = std::min(1.0, path->path.rows / (passing * std::max(bounds, 1e-9)));
+    shares.rows = std::min(1.0, path->path.rows / (passing * std::max(bounds, least_share)));
     return shares;
 }
 

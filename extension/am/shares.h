@@ -11,6 +11,9 @@ extern "C" {
 
 namespace pgwarp {
 
+// Estimates may be 0, and are divided by.
+inline constexpr double least_share = 1e-9;
+
 struct PassingShares {
     double conditions;  // number of those that the scan checks on attributes
     double entries;     // share of the index's entries that passes them

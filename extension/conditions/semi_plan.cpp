@@ -121,7 +121,7 @@ const CustomPathMethods path_methods = {semi_join_name, plan_custom_path, nullpt
 
 void add_path_of(PlannerInfo* root, RelOptInfo* relation, const RelOptInfo* outer, Path* keys,
                  IndexPath* ordered, const SemiJoin& join, int attribute) {
-    const double share = std::clamp(relation->rows / std::max(outer->rows, 1.0), 1e-9, 1.0);
+    const double share = std::clamp(relation->rows / std::max(outer->rows, 1.0), least_share, 1.0);
     const KeyedCost cost = cost_with_keys(root, ordered, share, relation->rows);
     CustomPath* path = make_custom_path(list_make2(ordered, keys), &path_methods);
     path->path.parent = relation;
