@@ -321,7 +321,7 @@ CodeErrors measured_errors(const CurveGrid& grid, const CurveTally& tally) {
         float* beyond = errors.beyond[measured];
         if (many) {
             for (int i = 0; i < CodeErrors::shares; ++i)
-                beyond[i] = static_cast<float>(exceeded_by(counts, std::exp2(-(i + 1))));
+                beyond[i] = static_cast<float>(exceeded_by(counts, CodeErrors::share(i)));
             std::fill_n(counts, error_bins, 0.0);
         } else {
             std::copy_n(errors.beyond[measured - 1], CodeErrors::shares, beyond);

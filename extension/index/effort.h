@@ -103,7 +103,7 @@ class CodeReach {
             });
             errors_[i] = error > 0 ? times * error : error;
         }
-        error_ = between_places(-std::log2(missed_) - 1, CodeErrors::shares,
+        error_ = between_places(CodeErrors::place_of(missed_), CodeErrors::shares,
                                 [this](int place) { return errors_[place]; });
     }
     // The least reach that is expected to miss no more of the k wanted rows found so far than codes
@@ -152,7 +152,7 @@ class CodeReach {
         while (i + 1 < CodeErrors::shares && errors_[i + 1] < error) ++i;
         const double part =
             i + 1 < CodeErrors::shares ? (error - errors_[i]) / (errors_[i + 1] - errors_[i]) : 1;
-        return (1 - part / 2) / (2 << i);
+        return (1 - part / 2) * CodeErrors::share(i);
     }
 
     double missed_;

@@ -9,6 +9,8 @@
 // recycled or damaged. See extension/README.md for locks and versions.
 #pragma once
 
+#include <cmath>
+
 #include "kernels/bfloat16.h"
 #include "kernels/common.h"
 #include "kernels/conditions.h"
@@ -163,16 +165,23 @@ struct RecallCurve {
 static_assert(sizeof(RecallCurve) == 40 + 8 * 20 + 3 * 4 * 4 * 20 + 2 * 2 * 4 * 20 * 14);
 
 // By how much codes place neighbors too far away: (C - x) / sqrt(C), where x is the squared
-// distance of a neighbor, and C that by its code. Of neighbors that are about `farthest` / 2^o
-// away, a share of 2^-(i + 1) has a greater error than beyond[o][i]. Few neighbors are farther away
-// than `farthest`. Measured with the curve, by list_rule 8 and later.
+// distance of a neighbor, and C that by its code. beyond[o] is of neighbors that are about
+// `farthest` / 2^o away; few are farther away than `farthest`. Measured with the curve, by
+// list_rule 8 and later.
 struct CodeErrors {
     static constexpr int octaves = 8;
     static constexpr int shares = 14;
     float farthest;
     float beyond[octaves][shares];
+
+    // The share of neighbors whose error is greater than the i-th, and the place of such a share.
+    static constexpr double share(int i) { return 1.0 / (2 << i); }
+    static double place_of(double share) { return -std::log2(share) - 1; }
 };
 static_assert(sizeof(CodeErrors) == 4 + 4 * 8 * 14);
+
+// What list_rules 4 to 7 measured beside.
+using UnusedErrors = float[2][4][CodeErrors::shares];
 
 // What rows of the table are like as queries: measured with the curve, by list_rule 3 and later.
 // Squared distances; for inner products, as shares of the shift (kernels/list_plan.h).
@@ -257,10 +266,10 @@ struct MetaPage {
         FirstCurve first_curve;  // before version 5
         struct {                 // from then on; zero if nothing was measured
             uint8 unused[sizeof(FirstCurve) - sizeof(CodeErrors) - sizeof(UsualShares) -
-                         sizeof(float[112])];
+                         sizeof(UnusedErrors)];
             CodeErrors errors;
             UsualShares usual_shares;
-            float unused_errors[112];  // list_rules 4 to 7 measured more
+            UnusedErrors unused_errors;
         };
     };
 
