@@ -22,8 +22,8 @@ constexpr const char* way_names[] = {"bitmap rows", "lists for bitmap rows", "li
 struct BitmapScan : ConditionScan {
     BitmapPlan plan;
     const RowSet* rows;
-    int64 bitmaps;   // that were made
-    int64 taken[3];  // ways, by Way
+    int64 bitmaps;                     // that were made
+    int64 taken[lengthof(way_names)];  // ways, by Way
 };
 
 // --- the bitmap
@@ -95,7 +95,7 @@ void explain_custom(CustomScanState* node, List*, ExplainState* es) {
     const auto* state = static_cast<const BitmapScan*>(node);
     if (!es->analyze || state->bitmaps == 0) return;
     List* ways = NIL;
-    for (int i = 0; i < 3; ++i)
+    for (Size i = 0; i < lengthof(way_names); ++i)
         if (state->taken[i] > 0) ways = lappend(ways, const_cast<char*>(way_names[i]));
     ExplainPropertyList("Searched", ways, es);
     if (state->bitmaps > 1) ExplainPropertyInteger("Bitmaps", nullptr, state->bitmaps, es);

@@ -66,6 +66,12 @@ namespace pgwarp {
 
 namespace {
 
+// Until other transactions have ended.
+void nap() {
+    pg_usleep(10000);
+    CHECK_FOR_INTERRUPTS();
+}
+
 // --- other lists
 
 // Whether a transaction may have a snapshot from before the lists were replaced.
@@ -330,8 +336,7 @@ bool follow_and_replace(Renewal* renewal) {
         const uint64 came = copy_entries(renewal);
         if (renewal->left_count > far_too_many) return false;
         if (renewal->left_count > most_left_tids) {
-            pg_usleep(10000);
-            CHECK_FOR_INTERRUPTS();
+            nap();
             continue;
         }
         pause_at("replace");
@@ -448,10 +453,7 @@ bool renew_lists(Relation index, BufferAccessStrategy ring) {
     // The old lists can be emptied once no transaction may read them. This waits half a second at
     // most, for short queries; after that, the next VACUUM empties them.
     constexpr int tries = 50;
-    for (int i = 0; i < tries && !empty_other_lists(index, ring); ++i) {
-        pg_usleep(10000);
-        CHECK_FOR_INTERRUPTS();
-    }
+    for (int i = 0; i < tries && !empty_other_lists(index, ring); ++i) nap();
     return renewed;
 }
 
