@@ -21,9 +21,15 @@ struct RowPassInput {
     const float* queries = nullptr;  // (query_count)(dims), untouched while the pass lives
     size_t query_count = 0;          // 0: nothing is searched for
     uint32_t k = 0;
+    // A few queries, the first ones, find more rows as well. Not without a quantizer.
+    size_t wide_count = 0;
+    uint32_t wide_k = 0;
     // finish() also returns the nearest so far, for a caller that may have to continue without this
     // pass.
     bool report_nearest = false;
+
+    // What is found: (query_count)(k), then (wide_count)(wide_k).
+    size_t nearest_count() const { return query_count * k + wide_count * wide_k; }
 };
 
 // Valid until the next call of the pass.
@@ -32,7 +38,7 @@ struct PassedBlock {
     const uint32_t* lists = nullptr;  // (count)
     const uint8_t* codes = nullptr;   // (count)(m)
     const float* offsets = nullptr;   // (count)
-    // With report_nearest: (query_count)(k), of the first searched_blocks blocks of the pass,
+    // With report_nearest: (nearest_count()), of the first searched_blocks blocks of the pass,
     // including this one. Blocks are processed in batches, so blocks that finish() has not returned
     // yet may be included.
     const Neighbor* nearest = nullptr;
@@ -54,10 +60,14 @@ class RowPass {
     // Returns the oldest block in progress. May be called again after Interrupted.
     virtual PassedBlock finish() = 0;
 
-    // Call once no block is in progress; no block may follow. `out` is (query_count)(k), sorted,
-    // padded with infinite distances where there are fewer rows.
+    // Call once no block is in progress; no block may follow. `out` is (nearest_count()), of each
+    // query sorted, padded with infinite distances where there are fewer rows.
     virtual void nearest(Neighbor* out) = 0;
 };
+
+// Adds the rows of a block to what was found before, by exact_search().
+void search_block(Executor& searcher, const RowPassInput& input, const float* rows,
+                  const uint64_t* ids, size_t count, Neighbor* nearest);
 
 // A pass for an executor that has none of its own: finish() calls encode() and exact_search().
 std::unique_ptr<RowPass> make_plain_pass(Executor& executor, Executor& searcher,

@@ -58,7 +58,6 @@ struct EncodePass {
     BlockInFlight* in_flight;  // (most_in_flight), the oldest first
     uint32 most_in_flight;
     uint32 in_flight_count;
-    bool wide_given_up;  // the wide queries have no neighbors
     // For DEBUG1: blocks started, and seconds that this process spent:
     uint32 blocks;
     double starting;
@@ -111,36 +110,14 @@ void refine_rows(EncodePass* pass, const float* rows, const uint32* lists, Size 
 }
 
 // On the CPU. An interrupted search cannot run again: see add_neighbors().
-void search_rows(EncodePass* pass, const float* rows, const uint64* tids, Size count,
-                 NeighborsOf which) {
+void search_rows(EncodePass* pass, const float* rows, const uint64* tids, Size count) {
     const EncodeInput& input = pass->input;
     guarded([&] {
         add_neighbors(pass->searcher,
                       {input.queries, input.query_count, rows, count, tids,
                        input.model.table_dims(), input.model.shape.metric},
-                      which, pass->neighbors);
+                      pass->neighbors);
     });
-}
-
-// A device collects the neighbors of all queries. The CPU does it for the wide queries, as long as
-// that takes about a tenth of a second: a table with more elements has none.
-void search_passed_block(EncodePass* pass, const BlockInFlight& block, Size count) {
-    constexpr double most_elements = 1 << 24;
-    if (pass->input.query_count == 0 || pass->wide_given_up) return;
-    const double rows = pass->total + static_cast<double>(count);
-    if (rows * pass->input.model.table_dims() > most_elements) {
-        pass->wide_given_up = true;
-        return;
-    }
-    const float* floats = static_cast<const float*>(block.rows);
-    float* widened = nullptr;
-    if (pass->elements == RowElements::float16) {
-        const Size elements = count * pass->input.model.table_dims();
-        floats = widened = alloc_array<float>(elements + 1);
-        to_floats(block.rows, elements, widened);
-    }
-    search_rows(pass, floats, block.tids, count, NeighborsOf::wide_queries);
-    if (widened) pfree(widened);
 }
 
 // Passes on a row that belongs into no list. Its code is not looked at.
@@ -169,7 +146,7 @@ void encode_batch(EncodePass* pass) {
         for (uint32 i = 0; i < count; ++i)
             pass->offsets[i] += dropped_norm(rows + Size{i} * rotation.from, rotation.from,
                                              pass->rotated + Size{i} * rotation.to, rotation.to);
-    search_rows(pass, rows, pass->tids, count, NeighborsOf::all_queries);
+    search_rows(pass, rows, pass->tids, count);
     refine_rows(pass, rotation.matrix ? pass->rotated : rows, pass->lists, count);
     put_rows(pass, {count, pass->lists, pass->tids, pass->offsets, pass->codes, pass->attributes,
                     pass->refinements});
@@ -207,7 +184,6 @@ void finish_block(EncodePass* pass) {
     Stopwatch watch;
     guarded_interruptibly([&] { passed = pass->device->object->finish(); });
     pass->finishing += watch.lap();
-    search_passed_block(pass, done, passed.count);
     refine_passed_block(pass, done, passed.lists, passed.count);
     put_rows(pass, {passed.count, passed.lists, done.tids, passed.offsets, passed.codes,
                     done.attributes, pass->refinements});
@@ -337,6 +313,8 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
         wanted.queries = input.queries;
         wanted.query_count = input.query_count;
         wanted.k = neighbors_kept;
+        wanted.wide_count = wide_queries(input.query_count);
+        wanted.wide_k = wide_neighbors_kept;
         pass->device->object = device->begin_pass(wanted).release();
     });
     return pass;
@@ -410,10 +388,6 @@ const Neighbor* neighbors_of(EncodePass* pass) {
                     "for the device, %.3f s to take entries",
                     pass->blocks, pass->batch, pass->starting, pass->finishing, pass->putting)));
     pass->blocks = 0;
-    const uint32 queries = pass->input.query_count;
-    if (pass->wide_given_up)
-        std::fill(pass->neighbors + wide_begin(queries), pass->neighbors + kept_neighbors(queries),
-                  Neighbor{std::numeric_limits<float>::infinity(), 0});
     return pass->neighbors;
 }
 

@@ -114,7 +114,7 @@ void compare_batch(Comparison* comparison) {
         add_neighbors(comparison->executor,
                       {queries.rows, queries.count, comparison->rows, comparison->count,
                        comparison->tids, queries.dims, comparison->metric},
-                      NeighborsOf::all_queries, comparison->neighbors);
+                      comparison->neighbors);
     });
     comparison->count = 0;
 }

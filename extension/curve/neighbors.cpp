@@ -44,14 +44,13 @@ void clear_neighbors(uint32 queries, Neighbor* neighbors) {
                 Neighbor{std::numeric_limits<float>::infinity(), 0});
 }
 
-void add_neighbors(Executor* executor, const ComparedRows& compared, NeighborsOf which,
-                   Neighbor* neighbors) {
+void add_neighbors(Executor* executor, const ComparedRows& compared, Neighbor* neighbors) {
     if (compared.query_count == 0 || compared.count == 0) return;
     const auto search = [&](uint32 queries, uint32 k, Neighbor* nearest) {
         executor->exact_search({compared.queries, queries, compared.rows, compared.count,
                                 compared.tids, compared.dims, compared.metric, k, nearest});
     };
-    if (which == NeighborsOf::all_queries) search(compared.query_count, neighbors_kept, neighbors);
+    search(compared.query_count, neighbors_kept, neighbors);
     search(wide_queries(compared.query_count), wide_neighbors_kept,
            neighbors + wide_begin(compared.query_count));
 }

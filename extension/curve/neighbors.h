@@ -38,9 +38,7 @@ struct ComparedRows {
     uint32 dims;
     Metric metric;
 };
-enum class NeighborsOf { all_queries, wide_queries };
-void add_neighbors(Executor* executor, const ComparedRows& compared, NeighborsOf which,
-                   Neighbor* neighbors);
+void add_neighbors(Executor* executor, const ComparedRows& compared, Neighbor* neighbors);
 
 // Merges what all participants collected, drops each query itself, and makes queries for
 // measure_curve. `vectors` are the queries as the index encodes them.

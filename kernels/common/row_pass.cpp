@@ -23,7 +23,7 @@ class PlainPass final : public RowPass {
             codes_.resize(input.block_rows * shape.m);
             offsets_.resize(input.block_rows);
         }
-        nearest_.resize(input.query_count * input.k, {std::numeric_limits<float>::infinity(), 0});
+        nearest_.resize(input.nearest_count(), {std::numeric_limits<float>::infinity(), 0});
     }
 
     void start(const void* rows, const uint64_t* ids, size_t count) override {
@@ -68,9 +68,7 @@ class PlainPass final : public RowPass {
     void search(const Block& block, const float* rows) {
         before_ = nearest_;
         try {
-            searcher_.exact_search({input_.queries, input_.query_count, rows, block.count,
-                                    block.ids, input_.dims, input_.metric, input_.k,
-                                    nearest_.data()});
+            search_block(searcher_, input_, rows, block.ids, block.count, nearest_.data());
         } catch (...) {
             nearest_.swap(before_);
             throw;
@@ -91,6 +89,17 @@ class PlainPass final : public RowPass {
 };
 
 }  // namespace
+
+void search_block(Executor& searcher, const RowPassInput& input, const float* rows,
+                  const uint64_t* ids, size_t count, Neighbor* nearest) {
+    const auto search = [&](size_t queries, uint32_t k, Neighbor* found) {
+        if (queries > 0)
+            searcher.exact_search(
+                {input.queries, queries, rows, count, ids, input.dims, input.metric, k, found});
+    };
+    search(input.query_count, input.k, nearest);
+    search(input.wide_count, input.wide_k, nearest + input.query_count * input.k);
+}
 
 std::unique_ptr<RowPass> make_plain_pass(Executor& executor, Executor& searcher,
                                          const RowPassInput& input) {

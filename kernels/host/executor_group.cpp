@@ -213,7 +213,8 @@ class DealtPass final : public RowPass {
     }
 
     void nearest(Neighbor* out) override {
-        const size_t results = input_.query_count * input_.k;
+        const size_t results = input_.nearest_count();
+        const size_t wide = input_.query_count * input_.k;
         if (results == 0) return;
         std::vector<std::vector<Neighbor>> others(parts_.size());
         for (size_t p = 1; p < parts_.size(); ++p) others[p].resize(results);
@@ -221,8 +222,11 @@ class DealtPass final : public RowPass {
         workers_.run(parts_.size(), [&](size_t p, int) {
             parts_[p].owner->run([&] { parts_[p].pass->nearest(p == 0 ? out : others[p].data()); });
         });
-        for (size_t p = 1; p < parts_.size(); ++p)
-            merge_nearest(workers_, input_.query_count, input_.k, others[p].data(), out);
+        for (size_t p = 1; p < parts_.size(); ++p) {
+            const Neighbor* other = others[p].data();
+            merge_nearest(workers_, input_.query_count, input_.k, other, out);
+            merge_nearest(workers_, input_.wide_count, input_.wide_k, other + wide, out + wide);
+        }
     }
 
   private:

@@ -82,7 +82,7 @@ class FallbackExecutor::Pass final : public RowPass {
     Pass(FallbackExecutor& owner, const RowPassInput& input)
         : owner_(owner),
           input_(input),
-          nearest_(input.query_count * input.k, {std::numeric_limits<float>::infinity(), 0}) {
+          nearest_(input.nearest_count(), {std::numeric_limits<float>::infinity(), 0}) {
         input_.report_nearest = true;
         if (input.quantizer) {
             quantizer_ = QuantizerCopy(*input.quantizer);
@@ -102,7 +102,8 @@ class FallbackExecutor::Pass final : public RowPass {
         PassedBlock passed;
         if (!on_device([&] {
                 passed = pass_->finish();
-                if (!passed.nearest) return;
+                // Blocks that were searched together come with the same rows.
+                if (!passed.nearest || passed.searched_blocks == searched_) return;
                 std::copy_n(passed.nearest, nearest_.size(), nearest_.begin());
                 searched_ = passed.searched_blocks;
             }))
@@ -149,9 +150,7 @@ class FallbackExecutor::Pass final : public RowPass {
         }
         // The device may have searched this block before it failed.
         if (input_.query_count > 0 && finished_ >= searched_)
-            owner_.searcher_->exact_search({input_.queries, input_.query_count, rows, block.count,
-                                            block.ids, input_.dims, input_.metric, input_.k,
-                                            nearest_.data()});
+            search_block(*owner_.searcher_, input_, rows, block.ids, block.count, nearest_.data());
         return passed;
     }
 

@@ -138,7 +138,7 @@ TEST(ExecutorGroup, PassesGoOnAfterAnInterrupt) {
                                expected.lists.begin() + static_cast<ptrdiff_t>(first)));
     }
     EXPECT_THROW(pass->finish(), std::logic_error);
-    std::vector<Neighbor> nearest(c.queries * c.k);
+    std::vector<Neighbor> nearest(c.found());
     pass->nearest(nearest.data());
     expect_same_neighbors(c, nearest, expected.nearest);
 }

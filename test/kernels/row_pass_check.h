@@ -22,6 +22,8 @@ struct PassCase {
     size_t rows = 5000;
     size_t queries = 20;  // 0: nothing is searched for
     uint32_t k = 10;
+    size_t wide = 3;  // queries that find wide_k rows, too, where rows are encoded
+    uint32_t wide_k = 120;
     size_t block_rows = 700;
     Metric metric = Metric::l2;
     bool report_nearest = false;
@@ -30,14 +32,17 @@ struct PassCase {
     uint32_t kept = 0;    // dimensions that a rotation keeps, the last first; 0: no rotation
     RowElements elements = RowElements::float32;
 
+    size_t wide_count() const { return lists > 0 ? std::min(wide, queries) : 0; }
+    size_t found() const { return queries * k + wide_count() * wide_k; }
     uint32_t code_dims() const { return kept ? kept : dims; }
     QuantizerShape shape() const { return {code_dims(), lists, m, metric, bits, rounds}; }
 
     friend std::ostream& operator<<(std::ostream& out, const PassCase& c) {
         return out << c.rows << " x " << c.dims << " in blocks of " << c.block_rows << ", "
                    << c.lists << " lists, m " << c.m << ", " << c.queries << " queries, k " << c.k
-                   << ", metric " << static_cast<int>(c.metric) << ", report " << c.report_nearest
-                   << ", bits " << c.bits << ", rounds " << c.rounds << ", kept " << c.kept
+                   << ", of " << c.wide_count() << " k " << c.wide_k << ", metric "
+                   << static_cast<int>(c.metric) << ", report " << c.report_nearest << ", bits "
+                   << c.bits << ", rounds " << c.rounds << ", kept " << c.kept
                    << (c.elements == RowElements::float16 ? ", halves" : "");
     }
 };
@@ -89,6 +94,8 @@ inline RowPassInput pass_input(const PassCase& c, const PassData& data,
     input.queries = data.queries.data();
     input.query_count = c.queries;
     input.k = c.k;
+    input.wide_count = c.wide_count();
+    input.wide_k = c.wide_k;
     input.report_nearest = c.report_nearest;
     input.elements = c.elements;
     return input;
@@ -111,7 +118,7 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
                                    block.offsets + block.count);
         }
         if (c.report_nearest && c.queries > 0)
-            results.reported.assign(block.nearest, block.nearest + c.queries * c.k);
+            results.reported.assign(block.nearest, block.nearest + c.found());
     };
     const size_t most_in_flight = executor.most_in_flight();
     size_t in_flight = 0, number = 0;
@@ -129,7 +136,7 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
         first += count;
     }
     for (; in_flight > 0; --in_flight) finish();
-    results.nearest.resize(c.queries * c.k);
+    results.nearest.resize(c.found());
     pass->nearest(results.nearest.data());
     return results;
 }
@@ -168,10 +175,14 @@ inline PassResults expected_pass(const PassCase& c, const PassData& data) {
         results.offsets.resize(c.rows);
         if (c.rows > 0) encode_all(*cpu, c, data, &results);
     }
-    results.nearest.resize(c.queries * c.k, {std::numeric_limits<float>::infinity(), 0});
-    if (c.queries > 0 && c.rows > 0)
-        cpu->exact_search({data.queries.data(), c.queries, data.rows.data(), c.rows,
-                           data.ids.data(), c.dims, c.metric, c.k, results.nearest.data()});
+    results.nearest.resize(c.found(), {std::numeric_limits<float>::infinity(), 0});
+    const auto search = [&](size_t queries, uint32_t k, Neighbor* found) {
+        if (queries > 0 && c.rows > 0)
+            cpu->exact_search({data.queries.data(), queries, data.rows.data(), c.rows,
+                               data.ids.data(), c.dims, c.metric, k, found});
+    };
+    search(c.queries, c.k, results.nearest.data());
+    search(c.wide_count(), c.wide_k, results.nearest.data() + c.queries * c.k);
     return results;
 }
 
@@ -227,12 +238,14 @@ inline void expect_same_pass(const PassCase& c, const PassData& data, const Pass
 inline std::vector<PassCase> pass_cases() {
     std::vector<PassCase> cases(15);
     cases[1].report_nearest = true;
+    cases[1].wide_k = 1001;
     cases[2].queries = 0;
     cases[3].lists = 0;
     cases[4] = {
         .dims = 7, .lists = 1, .m = 7, .rows = 1001, .queries = 1, .k = 1, .block_rows = 64};
     cases[5].metric = Metric::inner_product;
     cases[5].report_nearest = true;
+    cases[5].wide = 0;
     cases[6].k = 101;
     cases[6].rows = 90;  // fewer than k
     cases[7].rows = 0;

@@ -142,7 +142,7 @@ TEST(RowPass, GoesOnAfterAnInterrupt) {
     interrupt = 0;
     const PassedBlock block = pass->finish();
     EXPECT_TRUE(std::equal(block.lists, block.lists + block.count, expected.lists.begin()));
-    std::vector<Neighbor> nearest(c.queries * c.k);
+    std::vector<Neighbor> nearest(c.found());
     pass->nearest(nearest.data());
     expect_same_neighbors(c, nearest, expected.nearest);
 }

@@ -88,15 +88,17 @@ for my $quantizer ('quantizer = opq', 'bits = 4', 'quantizer = opq, dims = 7, bi
 value($node, 'DROP TABLE q');
 
 # Long rows: blocks are filled, waited for and used again.
-# Of four equal pieces: numbers of chance take longer to make than the index.
-value($node, 'CREATE TABLE long AS SELECT i AS id, (w || w)::vector(400) AS v FROM (SELECT i, v || v AS w FROM
+# Of equal pieces: numbers of chance take longer to make than the index.
+value($node, 'CREATE TABLE long AS SELECT i AS id, (w || w || w || w || w || w)::vector(1200) AS v FROM (SELECT i, v || v AS w FROM
 	(SELECT i, vec(i, 100) AS v FROM generate_series(1, 16000) AS i OFFSET 0) AS s) AS s');
 value($node, "ALTER TABLE long SET (parallel_workers = 3)");
-my $of_long = 'ON long USING ivfpq (v) WITH (lists = 20, m = 10)';
+my $of_long = 'ON long USING ivfpq (v) WITH (lists = 20, m = 10, refine = none)';
 value($node, "SET pgwarp.build_executor = 'cpu'; CREATE INDEX long_cpu $of_long");
 value($node, "SET pgwarp.build_executor = 'gpu'; SET max_parallel_maintenance_workers = 3;
 	CREATE INDEX long_gpu $of_long");
 is(value($node, "SELECT rows FROM ivfpq_info('long_gpu')"), 16000, 'long rows: all');
+cmp_ok(value($node, "SELECT min(queries) FROM ivfpq_recall_curve('long_gpu') WHERE k = 1000"), '>', 0,
+	'recall of 1,000 rows is measured, however many bytes the table has');
 if ($host)
 {
 	is(value($node, "SELECT digest('long_gpu')"), value($node, "SELECT digest('long_cpu')"), 'as on the CPU');

@@ -87,6 +87,7 @@ class EncodingPass final : public RowPass {
 
     void launch_batch();
     bool searches() const { return search_.has_value(); }
+    void copy_nearest(Neighbor* to, cudaStream_t stream);
 
     const Context& context_;
     Uploader& uploader_;
@@ -95,7 +96,7 @@ class EncodingPass final : public RowPass {
     const size_t block_rows_;
     const size_t room_;  // rows of a batch
     const bool report_nearest_;
-    const size_t results_;
+    const size_t results_, wide_results_;
     Stream copies_, stream_, answers_;
     Blas blas_;
 
@@ -107,7 +108,7 @@ class EncodingPass final : public RowPass {
     size_t tile_rows_ = 0;
 
     Buffer<float> queries_;
-    std::optional<RunningSearch> search_;
+    std::optional<RunningSearch> search_, wide_search_;
     bool shares_pairs_ = false;
 
     std::vector<Batch> batches_;
@@ -127,6 +128,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
                                       : batch_rows)),
       report_nearest_(input.report_nearest && input.query_count > 0),
       results_(input.query_count * input.k),
+      wide_results_(input.wide_count * input.wide_k),
       blas_(stream_) {
     DeviceMemory& memory = context.memory;
     const QuantizerShape& shape = input.quantizer->shape;
@@ -144,10 +146,13 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
         const bool splits = parents_ || centroids_->splits_rows();
         shares_pairs_ = splits && has_norms(input.metric);
         const float* origin = parents_ ? parents_->origin() : centroids_->origin();
-        search_.emplace(
-            context, blas_, stream_,
-            RunningSearch::Shape{queries_.data(), input.query_count, dims_, input.metric, input.k,
-                                 room_, shares_pairs_ ? origin : nullptr});
+        const auto begin = [&](std::optional<RunningSearch>& search, size_t queries, uint32_t k) {
+            search.emplace(context, blas_, stream_,
+                           RunningSearch::Shape{queries_.data(), queries, dims_, input.metric, k,
+                                                room_, shares_pairs_ ? origin : nullptr});
+        };
+        begin(search_, input.query_count, input.k);
+        if (input.wide_count > 0) begin(wide_search_, input.wide_count, input.wide_k);
     }
     tile_rows_ = room_;
     if (centroids_ && !centroids_->splits_rows())
@@ -167,7 +172,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
         batch.host_lists.grow(room_);
         batch.host_codes.grow(room_ * shape.m);
         batch.host_offsets.grow(room_);
-        if (report_nearest_) batch.host_nearest.grow(results_);
+        if (report_nearest_) batch.host_nearest.grow(results_ + wide_results_);
     }
     upload_.reserve(block_rows_ * dims_);
     // The stream copies the model from the caller's memory: wait until it has.
@@ -205,16 +210,16 @@ void EncodingPass::launch_batch() {
         encoder_->encode(
             {chunk, count, batch.lists + first, batch.codes + first * m, batch.offsets + first});
     }
-    if (searches())
-        search_->add(batch.rows.data(), batch.ids.data(), batch.count,
-                     shares_pairs_ ? &tile_.pairs : nullptr);
+    for (auto* search : {&search_, &wide_search_})
+        if (*search)
+            (*search)->add(batch.rows.data(), batch.ids.data(), batch.count,
+                           shares_pairs_ ? &tile_.pairs : nullptr);
     batch.worked.record(stream_);
     answers_.wait(batch.worked);
     copy_async(batch.host_lists.data(), batch.lists.data(), batch.count, answers_);
     copy_async(batch.host_codes.data(), batch.codes.data(), batch.count * m, answers_);
     copy_async(batch.host_offsets.data(), batch.offsets.data(), batch.count, answers_);
-    if (report_nearest_)
-        copy_async(batch.host_nearest.data(), search_->nearest(), results_, answers_);
+    if (report_nearest_) copy_nearest(batch.host_nearest.data(), answers_);
     batch.answered.record(answers_);
     // The next search overwrites what this copy reads.
     if (report_nearest_) stream_.wait(batch.answered);
@@ -248,8 +253,13 @@ PassedBlock EncodingPass::finish() {
 void EncodingPass::nearest(Neighbor* out) {
     context_.use();
     if (!searches()) return;
-    copy_async(out, search_->nearest(), results_, stream_);
+    copy_nearest(out, stream_);
     stream_.synchronize();
+}
+
+void EncodingPass::copy_nearest(Neighbor* to, cudaStream_t stream) {
+    copy_async(to, search_->nearest(), results_, stream);
+    if (wide_search_) copy_async(to + results_, wide_search_->nearest(), wide_results_, stream);
 }
 
 class SearchingPass final : public RowPass {
@@ -297,6 +307,7 @@ SearchingPass::SearchingPass(const Context& context, Uploader& uploader, const R
       input_(input),
       block_rows_(std::max<size_t>(input.block_rows, 1)),
       blas_(stream_) {
+    if (input.wide_count > 0) throw std::invalid_argument("only a pass that encodes is wide");
     if (input.query_count == 0) return;
     if (input.k == 0 || input.k > max_exact_k)
         throw std::runtime_error("exact search on a device finds at most " +
