@@ -7,6 +7,7 @@
 #include "kernels/executor.h"
 
 #include <memory>
+#include <vector>
 
 namespace pgwarp {
 
@@ -65,9 +66,10 @@ class RowPass {
     virtual void nearest(Neighbor* out) = 0;
 };
 
-// Adds the rows of a block to what was found before, by exact_search().
+// Adds the rows of a block to what was found before, by exact_search(). If that throws, nothing was
+// added.
 void search_block(Executor& searcher, const RowPassInput& input, const float* rows,
-                  const uint64_t* ids, size_t count, Neighbor* nearest);
+                  const uint64_t* ids, size_t count, std::vector<Neighbor>* nearest);
 
 // A pass for an executor that has none of its own: finish() calls encode() and exact_search().
 std::unique_ptr<RowPass> make_plain_pass(Executor& executor, Executor& searcher,

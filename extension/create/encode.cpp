@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "kernels/rotation.h"

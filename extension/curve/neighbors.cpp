@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "extension/curve/neighbors.h"
@@ -16,14 +17,14 @@ T* alloc_array(Size count) {
     return static_cast<T*>(MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(T)));
 }
 
-// Nearest first. Returns how many.
+// Nearest first; what has no distance is padding. Returns how many.
 Size merge(const Neighbor* first, Size of_participant, uint32 participants, uint32 kept,
            uint64 self, Neighbor* merged) {
     Size count = 0;
     for (uint32 p = 0; p < participants; ++p) {
         const Neighbor* found = first + p * of_participant;
         for (uint32 i = 0; i < kept; ++i)
-            if (found[i].id != 0 && found[i].id != self) merged[count++] = found[i];
+            if (!std::isinf(found[i].distance) && found[i].id != self) merged[count++] = found[i];
     }
     std::sort(merged, merged + count, [](const Neighbor& a, const Neighbor& b) {
         return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
@@ -64,17 +65,11 @@ CurveQuery* merge_neighbors(const CurveInput& input, const Neighbor* neighbors,
     for (uint32 q = 0; q < input.count; ++q) {
         const uint64 self = input.tids[q];
         queries[q] = {self, input.vectors[q], nullptr};
-        Size count = 0;
-        if (q < wide_queries(input.count))
-            count = merge(wide + Size{q} * wide_neighbors_kept, each, participants,
-                          wide_neighbors_kept, self, merged);
-        if (count > 0) {
-            queries[q].room = most_curve_neighbors;
-        } else {
-            // No wide query, or nothing was collected for those.
-            count = merge(neighbors + Size{q} * neighbors_kept, each, participants, neighbors_kept,
-                          self, merged);
-        }
+        const bool is_wide = q < wide_queries(input.count);
+        if (is_wide) queries[q].room = most_curve_neighbors;
+        const uint32 kept = is_wide ? wide_neighbors_kept : neighbors_kept;
+        const Size count = merge((is_wide ? wide : neighbors) + Size{q} * kept, each, participants,
+                                 kept, self, merged);
         queries[q].neighbors = copy_nearest(merged, count, queries[q].room);
     }
     pfree(merged);

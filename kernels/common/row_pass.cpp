@@ -48,7 +48,8 @@ class PlainPass final : public RowPass {
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
         }
-        if (input_.query_count > 0 && block.count > 0) search(block, rows);
+        if (block.count > 0)
+            search_block(searcher_, input_, rows, block.ids, block.count, &nearest_);
         ++finished_;
         if (input_.report_nearest) passed.nearest = nearest_.data();
         passed.searched_blocks = finished_;
@@ -64,17 +65,6 @@ class PlainPass final : public RowPass {
         const uint64_t* ids;
         size_t count;
     };
-    // An interrupted search may have written part of its results.
-    void search(const Block& block, const float* rows) {
-        before_ = nearest_;
-        try {
-            search_block(searcher_, input_, rows, block.ids, block.count, nearest_.data());
-        } catch (...) {
-            nearest_.swap(before_);
-            throw;
-        }
-    }
-
     Executor& executor_;
     Executor& searcher_;
     RowPassInput input_;
@@ -85,20 +75,23 @@ class PlainPass final : public RowPass {
     std::vector<uint32_t> lists_;
     std::vector<uint8_t> codes_;
     std::vector<float> offsets_;
-    std::vector<Neighbor> nearest_, before_;
+    std::vector<Neighbor> nearest_;
 };
 
 }  // namespace
 
 void search_block(Executor& searcher, const RowPassInput& input, const float* rows,
-                  const uint64_t* ids, size_t count, Neighbor* nearest) {
+                  const uint64_t* ids, size_t count, std::vector<Neighbor>* nearest) {
     const auto search = [&](size_t queries, uint32_t k, Neighbor* found) {
         if (queries > 0)
             searcher.exact_search(
                 {input.queries, queries, rows, count, ids, input.dims, input.metric, k, found});
     };
-    search(input.query_count, input.k, nearest);
-    search(input.wide_count, input.wide_k, nearest + input.query_count * input.k);
+    // An interrupted search may have written part of its results.
+    std::vector<Neighbor> found = *nearest;
+    search(input.query_count, input.k, found.data());
+    search(input.wide_count, input.wide_k, found.data() + input.query_count * input.k);
+    nearest->swap(found);
 }
 
 std::unique_ptr<RowPass> make_plain_pass(Executor& executor, Executor& searcher,

@@ -150,7 +150,7 @@ class FallbackExecutor::Pass final : public RowPass {
         }
         // The device may have searched this block before it failed.
         if (input_.query_count > 0 && finished_ >= searched_)
-            search_block(*owner_.searcher_, input_, rows, block.ids, block.count, nearest_.data());
+            search_block(*owner_.searcher_, input_, rows, block.ids, block.count, &nearest_);
         return passed;
     }
 
