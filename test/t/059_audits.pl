@@ -149,7 +149,7 @@ value($node, 'DROP TABLE slow');
 indexes_are_sound($node);
 $node->stop;
 my $log = slurp_file($node->logfile);
-unlike($log, qr/0\.76[5-9]|PANIC|an audit of index \d+ failed|pgwarp audit FATAL/, 'no query in the log, and no failure');
+unlike($log, qr/(?<!\d)0\.76[5-9]|PANIC|an audit of index \d+ failed|pgwarp audit FATAL/, 'no query in the log, and no failure');
 my $slow = () = $log =~ /an audit of index \d+ took longer than 4 seconds/g;
 is($slow, 1, 'one took too long, and is logged');
 # Their bytes, as the worker has them.
