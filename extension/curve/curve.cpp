@@ -97,9 +97,6 @@ void cut_probe_grid(const CurveLists& lists, const CurveQuery* queries, uint32 c
     constexpr double little_work = 0x1p26;
     // Entries: half a second or so.
     constexpr double much_to_look_for = 0x1p29;
-    // The share of the lists in which all queries look up all codes, and the fewest lists.
-    constexpr double looked_up = 1.0 / 64;
-    constexpr uint32 least_looked_up = 4;
     const auto steps_beyond = [grid](uint32 last) {
         uint32 steps = 0;
         while (steps < grid->steps && grid->probes[steps] <= last) ++steps;
@@ -109,9 +106,8 @@ void cut_probe_grid(const CurveLists& lists, const CurveQuery* queries, uint32 c
         return static_cast<double>(measured_rows(meta)) / meta.lists * grid->probes[steps - 1] *
                count;
     };
-    grid->looked_up = meta.lists;
-    if (entries(grid->steps) * meta.m <= little_work) return;
-    grid->looked_up = std::max(static_cast<uint32>(meta.lists * looked_up), least_looked_up);
+    grid->all_codes = entries(grid->steps) * meta.m <= little_work;
+    if (grid->all_codes) return;
     const Trials trials =
         rank_trials(lists, queries, std::min(count, curve_trial_queries), context);
     if (trials.all.count > 0) {
@@ -409,12 +405,11 @@ MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally) {
     measured.usual_shares = measured_shares(tally);
     const CurveEffort& effort = tally.effort;
     ereport(DEBUG1,
-            (errmsg_internal("%.0f queries of the curve to %u probes, codes of %u: %.3f s to rank "
+            (errmsg_internal("%.0f queries of the curve to %u probes: %.3f s to rank "
                              "lists, %.3f s to place neighbors, %.3f s to look up %.0f codes, "
                              "%.3f s to count, of all processes together",
-                             tally.all.walks, grid.probes[grid.steps - 1], grid.looked_up,
-                             effort.ranking, effort.placing, effort.scanning, effort.entries,
-                             effort.counting)));
+                             tally.all.walks, grid.probes[grid.steps - 1], effort.ranking,
+                             effort.placing, effort.scanning, effort.entries, effort.counting)));
     ereport(DEBUG1,
             (errmsg_internal("nearest list at %g, radius for 10 rows %g, nearest list at %g of it",
                              measured.usual.nearest, measured.usual.radius[1],

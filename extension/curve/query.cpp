@@ -470,7 +470,7 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
     tally->effort.placing += watch.lap();
     const uint32 behind = count_behind(*n);
     const bool all_codes =
-        (first && behind < RecallCurve::k_values[outside_ks - 1]) || grid.looked_up >= probes;
+        (first && behind < RecallCurve::k_values[outside_ks - 1]) || grid.all_codes;
     // Enough entries for the radius: farther lists hardly have one of the k nearest so far.
     constexpr Size times = 16;
     const Size near_entries = times * n->count;
@@ -495,7 +495,7 @@ void tally_in_context(const CurveLists& lists, const CurveGrid& grid, const Curv
         const uint32 list = ranked.order[rank];
         walk.list_term = ranked.terms[list];
         walk.list_rank = rank;
-        if (all_codes || rank < grid.looked_up || walk.entries < near_entries) {
+        if (all_codes || walk.entries < near_entries) {
             walk_lists(index, meta, &list, 1, visitor);
             tally->effort.entries += lists.places.list_size(list);
         } else {

@@ -38,7 +38,7 @@ struct CurveLists {
 struct CurveGrid {
     uint32 steps;
     uint32 probes[RecallCurve::max_steps];
-    uint32 looked_up;      // the first lists of a query, whose codes it looks up
+    bool all_codes;        // of all lists are looked up, as that is little work
     uint32 whole_queries;  // the first queries may look up codes of all lists
     float nearest;         // distance of the nearest list, as UsualQueries has it
 };
