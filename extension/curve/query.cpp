@@ -413,8 +413,7 @@ void count_usual(int k, float radius, float nearest, float shift, CurveTally* ta
     if (!std::isfinite(radius)) return;
     const double own = double{radius} + shift;
     ++tally->radius[k][error_bin(own / distance_unit(shift))];
-    // Near duplicates have a radius of about 0.
-    const double share = (double{nearest} + shift) / std::max(own, 1e-30);
+    const double share = (double{nearest} + shift) / std::max<double>(own, least_radius);
     ++tally->share_of_radius[k][error_bin(share)];
 }
 

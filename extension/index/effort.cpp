@@ -83,7 +83,7 @@ class MeasuredRecall {
     }
     float between_logs(const float* of_k) const {
         return static_cast<float>(
-            std::exp(between([&](int k) { return std::log(std::max(of_k[k], 1e-30f)); })));
+            std::exp(between([&](int k) { return std::log(std::max(of_k[k], least_radius)); })));
     }
     double measured(int k, uint32 step, uint32 factor) const {
         const uint16 recall =
@@ -294,8 +294,7 @@ class UsualRadii {
     }
 
   private:
-    // Duplicates have a radius of 0.
-    double of(int k) const { return std::max(unit_ * radii_[k], 1e-30); }
+    double of(int k) const { return std::max<double>(unit_ * radii_[k], least_radius); }
     double power(int low) const {
         constexpr double most = 100;
         if (low >= last_) return most;

@@ -51,6 +51,8 @@ inline float code_shift(const MetaPage& meta, const float* query) {
 inline float distance_unit(float shift) {
     return shift > 0 ? shift : 1;
 }
+// Duplicates have a radius of 0, which has no logarithm and divides nothing.
+inline constexpr float least_radius = 1e-30f;
 // The distance of the nearest list behind which a query is far from all rows.
 inline float far_nearest(float usual) {
     constexpr float times = 1.5;
