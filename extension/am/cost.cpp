@@ -241,7 +241,7 @@ double pending_cost(const ScanPlan& plan, const TableCosts& table, const PageCos
                     double k) {
     const double rows = plan.pending_rows;
     if (rows == 0) return 0;
-    const double row = cpu_operator_cost * 2 * std::log2(2 * std::max(1.0, k));
+    const double row = comparison_cost() * std::log2(2 * std::max(1.0, k));
     return plan.pending_pages * index.sequential + table.visit(rows) + rows * row;
 }
 
@@ -322,7 +322,7 @@ double ranking_cost(const ScanPlan& plan, const TableCosts& table, double entrie
     const double held = static_cast<double>(most_candidates());
     if (plan.exact || plan.candidates <= held) return table.visit(plan.candidates);
     return table.visit(plan.candidates, std::ceil(plan.candidates / held)) +
-           entries * 2 * cpu_operator_cost * std::log2(entries + 2);
+           entries * comparison_cost() * std::log2(entries + 2);
 }
 
 // Handing out k rows: they are sorted, and the executor fetches each of them once more, from a page
@@ -337,7 +337,7 @@ double hand_out_cost(const PageCosts& page, double k) {
 // visits each row, and the executor visits it again, in another order.
 double further_cost(double lists, const TableCosts& table, double first, double all) {
     if (all <= first) return 3 * lists;
-    const double sort = cpu_operator_cost * 2 * std::log2(all - first + 1);
+    const double sort = comparison_cost() * std::log2(all - first + 1);
     return 3 * lists + 2 * table.visit_more(first, all - first) + (all - first) * sort;
 }
 
@@ -345,7 +345,7 @@ double further_cost(double lists, const TableCosts& table, double first, double 
 // they exceed memory, and sorts them; the executor visits them in that order.
 double rest_of_exact_cost(const TableCosts& table, double rows) {
     const double in_memory = work_mem * 1024.0 / 64;
-    const double sort = cpu_operator_cost * 2 * std::log2(rows + 1);
+    const double sort = comparison_cost() * std::log2(rows + 1);
     return (rows > in_memory ? table.visit(rows) : 0) + table.visit_more(0, rows) + rows * sort;
 }
 

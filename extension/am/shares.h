@@ -7,12 +7,18 @@
 
 extern "C" {
 #include "nodes/pathnodes.h"
+#include "optimizer/optimizer.h"
 }
 
 namespace pgwarp {
 
 // Estimates may be 0, and are divided by.
 inline constexpr double least_share = 1e-9;
+
+// Of a comparison, as PostgreSQL prices those of its sorts.
+inline double comparison_cost() {
+    return 2 * cpu_operator_cost;
+}
 
 struct PassingShares {
     double conditions;  // number of those that the scan checks on attributes

@@ -128,7 +128,7 @@ void add_path_of(PlannerInfo* root, RelOptInfo* relation, const RelOptInfo* oute
     path->path.pathtarget = relation->reltarget;
     path->path.rows = relation->rows;
     // Keys are sorted, and rows' values looked up.
-    const double sort = 2 * cpu_operator_cost * std::log2(keys->rows + 2);
+    const double sort = comparison_cost() * std::log2(keys->rows + 2);
     const double before = keys->total_cost + keys->rows * sort;
     path->path.startup_cost = before + cost.startup + relation->reltarget->cost.startup;
     path->path.total_cost =
